@@ -1,0 +1,1 @@
+"""What authors write, and the workflow actor that runs it."""

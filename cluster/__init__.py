@@ -1,0 +1,1 @@
+"""The cluster: nodes, transport, gateway and client."""

@@ -1,0 +1,4 @@
+"""Durable workflows as actors.
+
+Layers, low to high: journal < supervision < actors < cluster < everact.
+"""

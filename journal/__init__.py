@@ -1,0 +1,1 @@
+"""The journal: events, their encoding, and the stores that keep them."""

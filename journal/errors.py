@@ -1,0 +1,110 @@
+"""The root of all Everact errors, and what the journal raises.
+
+Every error keeps its constructor's arguments in ``args``, so it can be pickled and compared.
+"""
+
+from __future__ import annotations
+
+
+class EveractError(Exception):
+    """Root of every error that Everact raises on purpose."""
+
+
+class PayloadError(EveractError):
+    """A value could not be turned into stored bytes, or back.
+
+    Attributes:
+        where: What the value was for, e.g. ``"argument 'order' of workflow OrderWorkflow"``.
+        path: Where inside the value the trouble is, e.g. ``"$.items[3].price"``.
+    """
+
+    def __init__(self, message: str, where: str = "", path: str = "$") -> None:
+        super().__init__(message, where, path)
+        self.message = message
+        self.where = where
+        self.path = path
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        at = f" (at {self.path})" if self.path and self.path != "$" else ""
+        return f"{place}{self.message}{at}"
+
+
+class PayloadEncodeError(PayloadError):
+    """A value has no stored form; raised at the call that passed it, nothing was written."""
+
+
+class PayloadDecodeError(PayloadError):
+    """Stored bytes do not fit the type that the code asks for; the stored bytes are unharmed."""
+
+
+class JournalError(EveractError):
+    """Root of the errors of the store."""
+
+
+class NotAJournalError(JournalError):
+    """The path holds something that is not an Everact journal; nothing was changed there."""
+
+
+class JournalVersionError(JournalError):
+    """The journal was written in a format that this version cannot read; nothing was changed."""
+
+
+class JournalAccessError(JournalError):
+    """The journal's directory cannot be created, read or written by this user."""
+
+
+class JournalLockedError(JournalError):
+    """Another process is the writer of this journal.
+
+    Attributes:
+        path: The journal's directory.
+        pid: Process id of the owner, or None when it could not be read.
+    """
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        super().__init__(path, pid)
+        self.path = path
+        self.pid = pid
+
+    def __str__(self) -> str:
+        owner = f"process {self.pid}" if self.pid else "another process"
+        return (
+            f"the journal {self.path!r} is in use by {owner}: one process writes a journal at a time. "
+            f"Stop that process, or give this one another directory."
+        )
+
+
+class JournalClosedError(JournalError):
+    """The store was closed, or is used in a forked child; open it again in this process."""
+
+
+class AppendRefusedError(JournalError):
+    """The append was stale: another writer has taken over, or the position moved on. Nothing was written.
+
+    Attributes:
+        expected: ``(epoch, position)`` that the caller believed in.
+        actual: ``(epoch, position)`` that the store holds.
+    """
+
+    def __init__(self, expected: tuple[int, int], actual: tuple[int, int]) -> None:
+        super().__init__(expected, actual)
+        self.expected = expected
+        self.actual = actual
+
+    def __str__(self) -> str:
+        return (
+            f"append refused: the writer expected (epoch, position) {self.expected}, "
+            f"the journal is at {self.actual}; nothing was written"
+        )
+
+
+class CommitUnknownError(JournalError):
+    """The commit failed and nobody can know whether it is on disk; the state is rebuilt from the journal.
+
+    The caller repeats the call with the same ``request_id``: it is then applied once.
+    """
+
+
+class JournalCorruptError(JournalError):
+    """A stored record cannot be read; the message names the record."""

@@ -1,0 +1,67 @@
+"""Named places where a test may kill the process, raise, or run code; free of cost in normal use.
+
+A process started with ``EVERACT_FAULT="journal.commit.after:3"`` kills itself with SIGKILL at the third
+pass of that point. Tests in the same process use ``armed(name, action)``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+#: Every fault point by name; the crash tests go through all of them.
+FAULT_POINTS = (
+    "journal.commit.before",
+    "journal.commit.written",
+    "journal.commit.after",
+    "runtime.effects.before",
+    "runtime.effects.after",
+    "activity.start.before",
+    "activity.result.before",
+    "message.ack.before",
+)
+
+_armed: dict[str, Callable[[], None]] = {}
+
+
+def fault_point(name: str) -> None:
+    """Run what a test has armed at ``name``; does nothing otherwise."""
+    if _armed:
+        action = _armed.get(name)
+        if action is not None:
+            action()
+
+
+@contextmanager
+def armed(name: str, action: Callable[[], None]) -> Iterator[None]:
+    """Run ``action`` at each pass of the fault point ``name`` inside the ``with`` block."""
+    if name not in FAULT_POINTS:
+        raise ValueError(f"unknown fault point {name!r}; known: {', '.join(FAULT_POINTS)}")
+    _armed[name] = action
+    try:
+        yield
+    finally:
+        _armed.pop(name, None)
+
+
+def arm_from_environment(setting: str | None) -> None:
+    """Arm what ``EVERACT_FAULT`` names: ``name:count``, where the count-th pass kills this process."""
+    if not setting:
+        return
+    name, _, count = setting.partition(":")
+    if name not in FAULT_POINTS:
+        raise ValueError(f"EVERACT_FAULT names an unknown fault point {name!r}")
+    left = int(count or 1)
+
+    def kill() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _armed[name] = kill
+
+
+arm_from_environment(os.environ.get("EVERACT_FAULT"))

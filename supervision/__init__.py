@@ -1,0 +1,1 @@
+"""Supervision: restart strategies and backoff, knowing nothing of workflows."""
