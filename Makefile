@@ -1,0 +1,69 @@
+# `make test` and `make demo` need only Python >= 3.11 with its venv module; they make .venv themselves.
+# PYTHON chooses the interpreter: make test PYTHON=python3.13
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet
+# What runs the tests; CI puts coverage here.
+PYTEST ?= -m pytest
+
+.PHONY: help test demo bench lint format types check clean
+
+help:
+	@echo "make test    run the tests (sets up $(VENV) first)"
+	@echo "make demo    show a workflow that survives kill -9"
+	@echo "make bench   measure this machine"
+	@echo "make lint    ruff and the layers of rooms; make format repairs what it can"
+	@echo "make types   mypy and pyright, strict, on an installed copy"
+	@echo "make check   everything that CI runs"
+
+# ARGS go to pytest: make test ARGS="tests/journal -k append"
+test: $(VENV)/.test
+	$(BIN)/python $(PYTEST) -q $(ARGS)
+
+demo: $(VENV)/.base
+	$(BIN)/everact demo $(ARGS)
+
+bench: $(VENV)/.base
+	$(BIN)/everact bench $(ARGS)
+
+lint:
+	bash .ci/run lint layers
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types:
+	bash .ci/run types
+
+check:
+	bash .ci/run
+
+clean:
+	rm -rf $(VENV) .typecheck build dist .coverage .coverage.* everact.egg-info
+
+# One stamp for each set of dependencies; all are editable, so that the tests always see the checkout.
+# Another PYTHON, or a checkout that was moved: make clean first.
+$(VENV)/.base: $(VENV)/.made pyproject.toml
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.made pyproject.toml
+	$(PIP) -e ".[test]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml
+	$(PIP) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Everact needs Python 3.11 or newer, and '$(PYTHON)' is not one." >&2; \
+		echo "Name one that is: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || { \
+		echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "installing into $(VENV) (once)"
+	$(PIP) --upgrade pip
+	@touch $@

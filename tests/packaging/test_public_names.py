@@ -1,0 +1,66 @@
+"""Every public module says what it exports, in one order, and exports nothing that is not there."""
+
+import importlib
+import pkgutil
+import re
+from types import ModuleType
+
+import pytest
+
+import everact
+
+pytestmark = pytest.mark.smoke
+
+ROOMS = ("everact.journal", "everact.supervision", "everact.actors", "everact.cluster")
+
+
+def public_modules() -> list[str]:
+    """The front door, its modules without a leading underscore, and the rooms."""
+    front = [m.name for m in pkgutil.iter_modules(everact.__path__, "everact.")]
+    return [
+        "everact",
+        *sorted(name for name in {*front, *ROOMS} if not name.rpartition(".")[2].startswith("_")),
+    ]
+
+
+def inner_modules() -> list[str]:
+    """Modules inside the rooms; they may have ``__all__``."""
+    return [
+        module.name
+        for room in ROOMS
+        for module in pkgutil.walk_packages(importlib.import_module(room).__path__, f"{room}.")
+        if not module.name.endswith(".__main__")
+    ]
+
+
+def in_order(name: str) -> tuple[object, ...]:
+    """The key of ruff's RUF022: constants, classes, the rest; numbers in names by value."""
+    kind = 0 if len(name) > 1 and name.isupper() else 1 if name[:1].isupper() else 2
+    return kind, [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", name) if p]
+
+
+def defined_or_imported(module: ModuleType) -> set[str]:
+    """Public names that a reader of the module would see, modules and the future import left out."""
+    return {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
+    }
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_a_public_module_lists_its_names(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__doc__, f"{name} has no docstring"
+    if hasattr(module, "__all__"):
+        return
+    assert not defined_or_imported(module), f"{name} has public names and no __all__"
+
+
+@pytest.mark.parametrize("name", [*public_modules(), *inner_modules()])
+def test_all_is_sorted_and_complete(name: str) -> None:
+    module = importlib.import_module(name)
+    exported = list(getattr(module, "__all__", ()))
+    assert exported == sorted(exported, key=in_order)
+    assert len(exported) == len(set(exported))
+    assert [n for n in exported if not hasattr(module, n)] == []
