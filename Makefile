@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet
+PIP := $(BIN)/python -m pip install -qq
 # What runs the tests; CI puts coverage here.
 PYTEST ?= -m pytest
 
