@@ -1,0 +1,217 @@
+"""Is this directory ours? Looked at without changing anything; and how a new journal begins."""
+
+from __future__ import annotations
+
+import os
+import struct
+import uuid
+from enum import Enum
+
+import lmdb
+
+from .errors import JournalAccessError, JournalCorruptError, JournalVersionError, NotAJournalError
+from .lmdb_lock import LOCK_FILE, Opened
+
+#: Version of the layout of the databases; raised when an older Everact could misread a journal.
+FORMAT_VERSION = 1
+
+DATA_FILE = "data.mdb"
+LOCK_TABLE = "lock.mdb"
+
+META = b"meta"
+LOGS = (b"log0", b"log1")
+
+# Keys of the database ``meta``.
+MARK_KEY, MARK = b"everact", b"journal"
+FORMAT_KEY = b"format"
+ID_KEY = b"journal id"
+EPOCH_KEY = b"writer epoch"
+SEGMENT_KEY = b"segment"
+
+#: Writer epoch and log keys: big-endian, so that LMDB's byte order is the numbers' order.
+NUMBER = struct.Struct(">Q")
+
+#: The head of LMDB's first page: 16 bytes of page header, magic, version of the data format.
+_PAGE_HEAD = struct.Struct("=16xII")
+_MAGIC = 0xBEEFC0DE
+_LMDB_VERSION = 1
+_FRESH_BYTES = 2 * 65536
+
+_ADVICE = "give an empty or a new directory for the journal"
+
+
+class Found(Enum):
+    """What an acceptable directory holds."""
+
+    NOTHING = "nothing yet, or what a process left that was killed while it made the journal"
+    JOURNAL = "a journal of this format"
+
+
+def make_directory(path: str) -> None:
+    """Create the journal's directory, and its parents, if it is missing.
+
+    Raises:
+        NotAJournalError: The path, or a parent, is something else than a directory.
+        JournalAccessError: It cannot be created.
+    """
+    if os.path.isdir(path):
+        return
+    if os.path.lexists(path):
+        raise NotAJournalError(f"{path!r} is not a directory, so it is not a journal: {_ADVICE}")
+    missing = [path]
+    while not os.path.isdir(parent := os.path.dirname(missing[-1]) or os.curdir):
+        missing.append(parent)
+    try:
+        os.makedirs(path, 0o770, exist_ok=True)
+        # A new directory is durable once the directory above it is synced.
+        for made in missing:
+            sync_directory(os.path.dirname(made) or os.curdir)
+    except (NotADirectoryError, FileExistsError) as error:
+        raise NotAJournalError(
+            f"the journal {path!r} cannot be created, {error.filename!r} is not a directory: {_ADVICE}"
+        ) from error
+    except OSError as error:
+        raise JournalAccessError(
+            f"the directory of the journal {path!r} cannot be created ({error.strerror}): "
+            f"create it for this user, or choose another one"
+        ) from error
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def inspect(path: str, *, live: bool) -> Found:
+    """Decide whether a directory is a journal or can become one; changes and creates nothing.
+
+    Args:
+        path: An existing directory.
+        live: Another process may be writing, so the look takes part in LMDB's reader table, if there is one.
+
+    Raises:
+        NotAJournalError: It holds something else.
+        JournalVersionError: It is a journal of another format version.
+        JournalAccessError: It cannot be read.
+    """
+    try:
+        names = set(os.listdir(path))
+        # A process that makes a journal begins with the lock file: without it, nothing here is ours.
+        begun = LOCK_FILE in names
+        if DATA_FILE not in names:
+            strange = names - {LOCK_FILE, LOCK_TABLE if begun else "", "lost+found"}
+            if strange:
+                raise NotAJournalError(
+                    f"the directory {path!r} is not empty and holds no journal "
+                    f"(found {min(strange)!r}): {_ADVICE}"
+                )
+            return Found.NOTHING
+        data = os.path.join(path, DATA_FILE)
+        if begun and _is_blank(data):
+            return Found.NOTHING
+        _check_head(path, data)
+    except OSError as error:
+        raise JournalAccessError(
+            f"the journal {path!r} cannot be read by this user ({error.strerror}): "
+            f"change the rights of {error.filename!r}"
+        ) from error
+    return _look_inside(path, begun=begun, lock=live and LOCK_TABLE in names)
+
+
+def _is_blank(data: str) -> bool:
+    """Is the data file one that LMDB had not begun to fill, as a kill or a power cut leaves it?"""
+    if os.path.getsize(data) > _FRESH_BYTES:
+        return False
+    with open(data, "rb") as file:
+        return not file.read().strip(b"\0")
+
+
+def _check_head(path: str, data: str) -> None:
+    with open(data, "rb") as file:
+        head = file.read(_PAGE_HEAD.size)
+    magic, version = _PAGE_HEAD.unpack(head) if len(head) == _PAGE_HEAD.size else (0, 0)
+    if magic != _MAGIC:
+        raise NotAJournalError(f"{data!r} is not an LMDB file, so {path!r} is not a journal: {_ADVICE}")
+    if version != _LMDB_VERSION:
+        raise NotAJournalError(
+            f"{data!r} is an LMDB file of data format {version}, journals have {_LMDB_VERSION}: {_ADVICE}"
+        )
+
+
+def _look_inside(path: str, *, begun: bool, lock: bool) -> Found:
+    try:
+        env = lmdb.open(path, readonly=True, create=False, lock=lock, max_dbs=16, lib_version=0)
+    except lmdb.Error as error:
+        raise open_error(path, error) from error
+    try:
+        with env.begin() as txn:
+            if not txn.stat()["entries"] and begun:
+                return Found.NOTHING
+            try:
+                meta = env.open_db(META, txn=txn, create=False)
+                marked = txn.get(MARK_KEY, db=meta) == MARK
+                version = txn.get(FORMAT_KEY, db=meta)
+            except lmdb.Error:
+                marked, version = False, None
+            if not marked:
+                raise NotAJournalError(
+                    f"{path!r} holds an LMDB environment that is not an Everact journal: {_ADVICE}"
+                )
+    except lmdb.Error as error:
+        raise JournalCorruptError(f"the journal {path!r} cannot be read: {error}") from error
+    finally:
+        env.close()
+    _check_version(path, bytes(version or b"").decode("ascii", "replace"))
+    return Found.JOURNAL
+
+
+def _check_version(path: str, version: str) -> None:
+    if version == str(FORMAT_VERSION):
+        return
+    if version.isdigit() and int(version) > FORMAT_VERSION:
+        advice = "use the version of Everact that wrote it, or a newer one"
+    else:
+        advice = "export it with the version of Everact that wrote it, and import it into a new directory"
+    raise JournalVersionError(
+        f"the journal {path!r} has format version {version or 'unknown'}, "
+        f"this version of Everact reads {FORMAT_VERSION}: {advice}"
+    )
+
+
+def open_error(path: str, error: Exception) -> JournalAccessError:
+    """Return the error to raise when LMDB did not open a directory that looked right."""
+    text = str(error)
+    if "already open in this process" in text:
+        reason = (
+            "this process has it open outside of Everact, or was forked from one that has it open: "
+            "start the process with the spawn or forkserver method, or open the journal only after the fork"
+        )
+    elif isinstance(error, lmdb.MemoryError) or "Cannot allocate" in text:
+        reason = "the address space of this process is limited (ulimit -v): raise the limit, or pass a smaller map_size"
+    else:
+        reason = f"{text}: check the rights of the files and the free space"
+    return JournalAccessError(f"the journal {path!r} cannot be opened: {reason}")
+
+
+def open_databases(env: lmdb.Environment, *, create: bool) -> Opened:
+    """Return an environment with its databases; with ``create`` a new journal is begun if there is none.
+
+    Everything a journal needs is made in one transaction: after a kill there is all of it or nothing.
+    """
+    with env.begin(write=create) as txn:
+        meta = env.open_db(META, txn=txn, create=create)
+        logs = [env.open_db(name, txn=txn, create=create) for name in LOGS]
+        if create and txn.get(MARK_KEY, db=meta) is None:
+            for key, value in (
+                (MARK_KEY, MARK),
+                (FORMAT_KEY, b"%d" % FORMAT_VERSION),
+                (ID_KEY, uuid.uuid4().hex.encode()),
+                (EPOCH_KEY, NUMBER.pack(0)),
+                (SEGMENT_KEY, b"0"),
+            ):
+                txn.put(key, value, db=meta)
+    return Opened(env, logs[0], meta)

@@ -1,0 +1,234 @@
+"""Who may write a journal directory, and the one LMDB environment that this process has open on it.
+
+LMDB's own locks belong to the process: opening an environment twice in one process, or closing an inherited
+one in a forked child, releases locks and reader slots that are still in use. Therefore
+
+* a writer holds ``flock`` on ``everact.lock``. The lock belongs to the open file, which a forked child
+  inherits; the child closes it at once, or it would keep the lock after its parent's SIGKILL;
+* environments are registered by device and inode of the directory and shared by everything in this process;
+* a forked child forgets the environments of its parent and never closes them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple
+
+import lmdb
+
+from .errors import JournalAccessError, JournalClosedError, JournalLockedError
+
+#: Name of the lock file in the journal's directory. It is never deleted: that would allow two owners.
+LOCK_FILE = "everact.lock"
+
+
+class WriterLock:
+    """The right to write one journal, held until ``release`` or the end of the process.
+
+    Args:
+        directory: The journal's directory; must exist. The lock file is created if it is missing.
+
+    Raises:
+        JournalLockedError: Another process, or another store in this one, holds the lock.
+        JournalAccessError: The lock file cannot be created, opened or locked.
+    """
+
+    def __init__(self, directory: str) -> None:
+        path = os.path.join(directory, LOCK_FILE)
+        try:
+            # O_CLOEXEC: a program that this process starts must not inherit the lock.
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+        except OSError as error:
+            raise JournalAccessError(
+                f"the journal {directory!r} cannot be written by this user ({error.strerror}: {path!r}): "
+                f"change the owner or the rights of the directory, or choose another one"
+            ) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = _owner(self._fd)
+            os.close(self._fd)
+            raise JournalLockedError(directory, pid) from None
+        except OSError as error:
+            os.close(self._fd)
+            raise JournalAccessError(
+                f"the file system of {path!r} has no file locks ({error.strerror}): "
+                f"put the journal on a local disk"
+            ) from error
+
+    def state_owner(self) -> None:
+        """Write into the lock file who holds it, for the error message of others."""
+        mark = f"{os.getpid()} {_start_mark(os.getpid())}\n".encode()
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, mark, 0)
+
+    def release(self) -> None:
+        """Give the lock back; safe to call twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _owner(fd: int) -> int | None:
+    """The process that the lock file names, unless it is left over from an earlier owner."""
+    pid, _, mark = os.pread(fd, 200, 0).decode("ascii", "replace").strip().partition(" ")
+    if not pid.isdigit() or mark != _start_mark(int(pid)):
+        return None
+    return int(pid)
+
+
+def _start_mark(pid: int) -> str:
+    """What tells a process from a later one with the same id: when it started, and in which boot."""
+    try:
+        # The second field is the program's name in brackets and may hold anything; start time is the 22nd.
+        started = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, IndexError):
+        return "unknown"
+    return f"{started} {boot}"
+
+
+class Opened(NamedTuple):
+    """An open environment and its databases."""
+
+    env: lmdb.Environment
+    log: object
+    meta: object
+
+
+class SharedEnvironment:
+    """The one environment that this process has open on a directory; ``with shared as opened`` to read.
+
+    The environment stays the same inside the ``with`` block. ``replace`` and the last ``release`` wait for
+    the blocks in other threads, so they must be short.
+
+    Args:
+        path: The journal's directory, for messages.
+        key: Device and inode of the directory.
+        opened: The open environment.
+        options: What it was opened with; equal options need no ``replace``.
+    """
+
+    def __init__(self, path: str, key: tuple[int, int], opened: Opened, options: object) -> None:
+        self.path = path
+        self.key: Final = key
+        self.pid: Final = os.getpid()
+        self.options = options
+        self.users = 0
+        self.writer: WriterLock | None = None
+        self._opened: Opened | None = opened
+        self._reading = 0
+        self._idle = threading.Condition(threading.Lock())
+
+    def __enter__(self) -> Opened:
+        with self._idle:
+            if self._opened is None:
+                raise JournalClosedError(f"the journal {self.path!r} is not open: open it again")
+            self._reading += 1
+            return self._opened
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._idle:
+            self._reading -= 1
+            if not self._reading:
+                self._idle.notify_all()
+
+    @property
+    def opened(self) -> Opened:
+        """The open environment, for the writer, which alone may replace it.
+
+        Raises:
+            JournalClosedError: The last ``replace`` failed.
+        """
+        if self._opened is None:
+            raise JournalClosedError(f"the journal {self.path!r} is not open: open it again")
+        return self._opened
+
+    def replace(self, open_again: Callable[[], Opened], options: object) -> None:
+        """Close the environment and open it anew; readers in other threads wait meanwhile."""
+        with self._idle:
+            self._close()
+            self._opened = open_again()
+            self.options = options
+
+    def attach(self) -> None:
+        """Count one more user; the caller holds ``registry_lock``."""
+        self.users += 1
+
+    def release(self) -> None:
+        """Count one user less; the last one closes the environment."""
+        with registry_lock():
+            self.users -= 1
+            if self.users == 0:
+                _registry.pop(self.key, None)
+                with self._idle:
+                    self._close()
+
+    def _close(self) -> None:
+        while self._reading:
+            self._idle.wait()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.env.close()
+
+    def forget(self) -> None:
+        """In a forked child: give up what was inherited without touching what the parent still uses."""
+        if self.writer is not None:
+            self.writer.release()
+        if self._opened is not None:
+            _inherited.append(self._opened)
+
+
+_registry: dict[tuple[int, int], SharedEnvironment] = {}
+_lock = threading.RLock()
+
+#: Environments of the parent; held for ever, because an environment that is let go is closed.
+_inherited: list[Opened] = []
+
+
+def registry_lock() -> threading.RLock:  # type: ignore[valid-type]  # a function for the stubs of 3.11
+    """The lock under which environments are opened and closed in this process."""
+    return _lock
+
+
+def shared_environment(key: tuple[int, int]) -> SharedEnvironment | None:
+    """Return what this process has open on the directory with this device and inode."""
+    return _registry.get(key)
+
+
+def register(shared: SharedEnvironment) -> None:
+    """Make an environment known to later openers; the caller holds ``registry_lock``."""
+    _registry[shared.key] = shared
+
+
+def _before_fork() -> None:
+    # No fork in the middle of an open: the child would inherit a lock that the registry does not know yet.
+    _lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _lock  # noqa: PLW0603  # the inherited lock may be in any state
+    _lock = threading.RLock()
+    for shared in _registry.values():
+        with suppress(OSError):
+            shared.forget()
+    _registry.clear()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)
