@@ -6,6 +6,7 @@ import os
 import struct
 import uuid
 from enum import Enum
+from pathlib import Path
 
 import lmdb
 
@@ -54,18 +55,17 @@ def make_directory(path: str) -> None:
         NotAJournalError: The path, or a parent, is something else than a directory.
         JournalAccessError: It cannot be created.
     """
-    if os.path.isdir(path):
+    directory = Path(path)
+    if directory.is_dir():
         return
-    if os.path.lexists(path):
+    if directory.exists() or directory.is_symlink():
         raise NotAJournalError(f"{path!r} is not a directory, so it is not a journal: {_ADVICE}")
-    missing = [path]
-    while not os.path.isdir(parent := os.path.dirname(missing[-1]) or os.curdir):
-        missing.append(parent)
     try:
-        os.makedirs(path, 0o770, exist_ok=True)
+        missing = [place for place in (directory, *directory.parents) if not place.is_dir()]
+        directory.mkdir(0o770, parents=True, exist_ok=True)
         # A new directory is durable once the directory above it is synced.
         for made in missing:
-            sync_directory(os.path.dirname(made) or os.curdir)
+            sync_directory(made.parent)
     except (NotADirectoryError, FileExistsError) as error:
         raise NotAJournalError(
             f"the journal {path!r} cannot be created, {error.filename!r} is not a directory: {_ADVICE}"
@@ -77,7 +77,7 @@ def make_directory(path: str) -> None:
         ) from error
 
 
-def sync_directory(path: str) -> None:
+def sync_directory(path: str | Path) -> None:
     """Make the names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -99,7 +99,7 @@ def inspect(path: str, *, live: bool) -> Found:
         JournalAccessError: It cannot be read.
     """
     try:
-        names = set(os.listdir(path))
+        names = {entry.name for entry in Path(path).iterdir()}
         # A process that makes a journal begins with the lock file: without it, nothing here is ours.
         begun = LOCK_FILE in names
         if DATA_FILE not in names:
@@ -110,8 +110,8 @@ def inspect(path: str, *, live: bool) -> Found:
                     f"(found {min(strange)!r}): {_ADVICE}"
                 )
             return Found.NOTHING
-        data = os.path.join(path, DATA_FILE)
-        if begun and _is_blank(data):
+        data = Path(path, DATA_FILE)
+        if begun and is_blank(data):
             return Found.NOTHING
         _check_head(path, data)
     except OSError as error:
@@ -122,23 +122,21 @@ def inspect(path: str, *, live: bool) -> Found:
     return _look_inside(path, begun=begun, lock=live and LOCK_TABLE in names)
 
 
-def _is_blank(data: str) -> bool:
+def is_blank(data: Path) -> bool:
     """Is the data file one that LMDB had not begun to fill, as a kill or a power cut leaves it?"""
-    if os.path.getsize(data) > _FRESH_BYTES:
-        return False
-    with open(data, "rb") as file:
-        return not file.read().strip(b"\0")
+    return data.stat().st_size <= _FRESH_BYTES and not data.read_bytes().strip(b"\0")
 
 
-def _check_head(path: str, data: str) -> None:
-    with open(data, "rb") as file:
+def _check_head(path: str, data: Path) -> None:
+    with data.open("rb") as file:
         head = file.read(_PAGE_HEAD.size)
     magic, version = _PAGE_HEAD.unpack(head) if len(head) == _PAGE_HEAD.size else (0, 0)
     if magic != _MAGIC:
-        raise NotAJournalError(f"{data!r} is not an LMDB file, so {path!r} is not a journal: {_ADVICE}")
+        raise NotAJournalError(f"{str(data)!r} is not an LMDB file, so {path!r} is not a journal: {_ADVICE}")
     if version != _LMDB_VERSION:
         raise NotAJournalError(
-            f"{data!r} is an LMDB file of data format {version}, journals have {_LMDB_VERSION}: {_ADVICE}"
+            f"{str(data)!r} is an LMDB file of data format {version}, "
+            f"journals have {_LMDB_VERSION}: {_ADVICE}"
         )
 
 
@@ -191,7 +189,10 @@ def open_error(path: str, error: Exception) -> JournalAccessError:
             "start the process with the spawn or forkserver method, or open the journal only after the fork"
         )
     elif isinstance(error, lmdb.MemoryError) or "Cannot allocate" in text:
-        reason = "the address space of this process is limited (ulimit -v): raise the limit, or pass a smaller map_size"
+        reason = (
+            "the address space of this process is limited (ulimit -v): "
+            "raise the limit, or pass a smaller map_size"
+        )
     else:
         reason = f"{text}: check the rights of the files and the free space"
     return JournalAccessError(f"the journal {path!r} cannot be opened: {reason}")

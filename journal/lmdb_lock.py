@@ -15,7 +15,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
@@ -40,7 +40,7 @@ class WriterLock:
     """
 
     def __init__(self, directory: str) -> None:
-        path = os.path.join(directory, LOCK_FILE)
+        path = str(Path(directory, LOCK_FILE))
         try:
             # O_CLOEXEC: a program that this process starts must not inherit the lock.
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
@@ -65,8 +65,10 @@ class WriterLock:
     def state_owner(self) -> None:
         """Write into the lock file who holds it, for the error message of others."""
         mark = f"{os.getpid()} {_start_mark(os.getpid())}\n".encode()
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, mark, 0)
+        # On a full disk the journal must open all the same; others then learn no pid.
+        with suppress(OSError):
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, mark, 0)
 
     def release(self) -> None:
         """Give the lock back; safe to call twice."""
@@ -98,8 +100,8 @@ class Opened(NamedTuple):
     """An open environment and its databases."""
 
     env: lmdb.Environment
-    log: object
-    meta: object
+    log: lmdb._Database
+    meta: lmdb._Database
 
 
 class SharedEnvironment:
@@ -194,7 +196,7 @@ _lock = threading.RLock()
 _inherited: list[Opened] = []
 
 
-def registry_lock() -> threading.RLock:  # type: ignore[valid-type]  # a function for the stubs of 3.11
+def registry_lock() -> AbstractContextManager[bool]:
     """The lock under which environments are opened and closed in this process."""
     return _lock
 

@@ -11,7 +11,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Literal, NamedTuple, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import lmdb
 
@@ -22,35 +23,13 @@ from .errors import (
     JournalClosedError,
     JournalCorruptError,
     JournalError,
-    JournalLockedError,
-    NotAJournalError,
 )
 from .fault_points import fault_point
-from .lmdb_format import (
-    DATA_FILE,
-    EPOCH_KEY,
-    ID_KEY,
-    NUMBER,
-    Found,
-    inspect,
-    make_directory,
-    open_databases,
-    open_error,
-    sync_directory,
-)
-from .lmdb_lock import (
-    LOCK_FILE,
-    Opened,
-    SharedEnvironment,
-    WriterLock,
-    register,
-    registry_lock,
-    shared_environment,
-)
+from .lmdb_format import EPOCH_KEY, ID_KEY, NUMBER, open_error
+from .lmdb_lock import Opened, registry_lock
+from .lmdb_open import Durability, Options, attach_reader, attach_writer, open_environment
 from .log_record import PlainRecord, encode_record, open_record
 from .store import Entry, JournalStore, Location, Position
-
-Durability = Literal["fsync", "os"]
 
 #: Address space reserved for the data file. It costs nothing until it is filled and must not grow in use.
 MAP_SIZE = 64 << 30
@@ -61,12 +40,6 @@ CHUNK_BYTES = 4 << 20
 
 #: Decompressed records that ``read`` keeps, in bytes: runs that started together share records.
 CACHE_BYTES = 8 << 20
-
-
-class _Options(NamedTuple):
-    writable: bool
-    map_size: int
-    durability: Durability
 
 
 class LmdbStore(JournalStore):
@@ -101,19 +74,18 @@ class LmdbStore(JournalStore):
     ) -> None:
         if durability not in {"fsync", "os"}:
             raise ValueError(f"durability is {durability!r}, not 'fsync' or 'os'")
-        self.path = os.path.abspath(path)
+        self.path = str(Path(path).absolute())
         self.read_only = read_only
         self._pid = os.getpid()
-        self._options = _Options(not read_only, map_size, durability)
+        self._options = Options(not read_only, map_size, durability)
         self._mutex = threading.Lock()
         self._closed = False
         self._failure: BaseException | None = None
         self._cache = _RecordCache()
-        with registry_lock():
-            self._shared = self._attach_reader() if read_only else self._attach_writer()
+        self._shared = (attach_reader if read_only else attach_writer)(self.path, self._options)
         try:
             with self._shared as opened, opened.env.begin() as txn:
-                self._journal_id = bytes(txn.get(ID_KEY, b"", db=opened.meta)).decode()
+                self._journal_id = txn.get(ID_KEY, b"", db=opened.meta).decode("ascii")
             if not read_only:
                 self._position = self._take_over()
         except lmdb.Error as error:
@@ -122,97 +94,6 @@ class LmdbStore(JournalStore):
         except BaseException:
             self.close()
             raise
-
-    def _attach_reader(self) -> SharedEnvironment:
-        if not os.path.isdir(self.path):
-            raise NotAJournalError(f"there is no journal at {self.path!r}: check the path")
-        key = _key(self.path)
-        shared = shared_environment(key)
-        if shared is None:
-            if inspect(self.path, live=True) is not Found.JOURNAL:
-                raise NotAJournalError(
-                    f"there is no journal in {self.path!r} yet: the process that writes it makes it"
-                )
-            shared = SharedEnvironment(self.path, key, self._open_environment(), self._options)
-            register(shared)
-        shared.attach()
-        return shared
-
-    def _attach_writer(self) -> SharedEnvironment:
-        make_directory(self.path)
-        key = _key(self.path)
-        shared = shared_environment(key)
-        if shared is not None and shared.writer is not None:
-            raise JournalLockedError(self.path, os.getpid())
-        # With a lock file there may be a writer: lock first, look then. Without one there is no writer of
-        # ours, and nothing may be created before it is clear that the directory is ours.
-        known = os.path.exists(os.path.join(self.path, LOCK_FILE))
-        if not known and shared is None:
-            self._look()
-        lock = WriterLock(self.path)
-        try:
-            if shared is None:
-                self._look()
-                shared = SharedEnvironment(self.path, key, self._open_environment(), self._options)
-                register(shared)
-            elif shared.options != self._options:
-                shared.replace(self._open_environment, self._options)
-            lock.state_owner()
-            if self._options.durability == "fsync":
-                sync_directory(self.path)
-        except BaseException:
-            lock.release()
-            if shared is not None and not shared.users:
-                shared.attach()
-                shared.release()
-            raise
-        shared.writer = lock
-        shared.attach()
-        return shared
-
-    def _look(self) -> None:
-        """Refuse a directory that is not ours or cannot be written, before anything is created in it."""
-        inspect(self.path, live=False)
-        data = os.path.join(self.path, DATA_FILE)
-        for place, wanted in ((self.path, os.W_OK | os.X_OK), (data, os.R_OK | os.W_OK)):
-            if os.path.exists(place) and not os.access(place, wanted):
-                raise JournalAccessError(
-                    f"the journal {self.path!r} cannot be written by this user (Permission denied: {place!r}): "
-                    f"change the owner or the rights, or choose another directory"
-                )
-
-    def _open_environment(self) -> Opened:
-        writable, map_size, durability = self._options
-        try:
-            if writable:
-                _empty_if_blank(os.path.join(self.path, DATA_FILE))
-            env = lmdb.open(
-                self.path,
-                map_size=map_size,
-                subdir=True,
-                readonly=not writable,
-                create=False,
-                # A reader must be seen by the writer; only where it may not be, there cannot be a writer.
-                lock=writable or _may_register(self.path),
-                mode=0o660,
-                sync=durability == "fsync",
-                metasync=durability == "fsync",
-                readahead=True,
-                writemap=False,
-                max_dbs=16,
-                max_readers=1024,
-                max_spare_txns=0,
-                lib_version=0,
-            )
-        except (lmdb.Error, OSError, MemoryError) as error:
-            raise open_error(self.path, error) from error
-        try:
-            # Slots of readers that were killed would keep their pages from being used again.
-            env.reader_check()
-            return open_databases(env, create=writable)
-        except lmdb.Error as error:
-            env.close()
-            raise open_error(self.path, error) from error
 
     @property
     def journal_id(self) -> str:
@@ -280,11 +161,13 @@ class LmdbStore(JournalStore):
         try:
             (epoch,) = NUMBER.unpack(txn.get(EPOCH_KEY, b"", db=meta))
             cursor = txn.cursor(db=log)
-            sequence = NUMBER.unpack(cursor.key())[0] + 1 if cursor.last() else 1
+            sequence = _next_sequence(cursor)
             if expected != (epoch, sequence) or epoch != self._position.epoch:
-                raise AppendRefusedError((expected.epoch, expected.sequence), (epoch, sequence))
+                raise AppendRefusedError(  # noqa: TRY301  # decided inside the transaction
+                    (expected.epoch, expected.sequence), (epoch, sequence)
+                )
             if not cursor.put(NUMBER.pack(sequence), record, append=True):
-                raise RuntimeError(f"LMDB did not append record {sequence}")
+                raise RuntimeError(f"LMDB skipped record {sequence}")  # noqa: TRY301  # aborts below
             fault_point("journal.commit.written")
             txn.commit()
         except BaseException:
@@ -310,7 +193,7 @@ class LmdbStore(JournalStore):
         with self._mutex:
             self._check_usable()
             with registry_lock():
-                self._shared.replace(self._open_environment, self._options)
+                self._shared.replace(lambda: open_environment(self.path, self._options), self._options)
             self._cache.clear()
             try:
                 self._position = self._take_over()
@@ -346,7 +229,7 @@ class LmdbStore(JournalStore):
                 following = sequence + 1
 
     def _chunk(
-        self, txn: lmdb.Transaction, opened: Opened, first: int, last: int
+        self, txn: lmdb.Transaction[bytes], opened: Opened, first: int, last: int
     ) -> list[tuple[bytes, bytes]]:
         rows: list[tuple[bytes, bytes]] = []
         size = 0
@@ -402,7 +285,7 @@ class LmdbStore(JournalStore):
                 self._cache.put(sequence, record)
             yield sequence, record
 
-    def _begin_read(self, opened: Opened) -> lmdb.Transaction:
+    def _begin_read(self, opened: Opened) -> lmdb.Transaction[bytes]:
         try:
             return opened.env.begin()
         except lmdb.ReadersFullError:
@@ -431,14 +314,14 @@ class LmdbStore(JournalStore):
     def _check_usable(self) -> None:
         if os.getpid() != self._pid:
             raise JournalClosedError(
-                f"the journal {self.path!r} was opened in process {self._pid}, this is process {os.getpid()}: "
-                f"open the journal after the fork"
+                f"the journal {self.path!r} was opened in process {self._pid}, "
+                f"this is process {os.getpid()}: open the journal after the fork"
             )
         if self._closed:
             raise JournalClosedError(f"the journal {self.path!r} is closed: open it again")
 
     def close(self) -> None:
-        """Release the store and its lock, after a running append; safe to call twice, and in a forked child."""
+        """Release the store and its lock; waits for a running append. Safe to call twice, and in a child."""
         if os.getpid() != self._pid:
             return
         with self._mutex:
@@ -487,27 +370,15 @@ class _RecordCache:
 
 def _footprint(record: PlainRecord) -> int:
     # Five numbers an entry, an int object and a slot in the tuple each.
-    return len(record.plain) + record.count * 5 * 40
+    return len(record.plain) + record.size * 5 * 40
 
 
-def _stored_position(txn: lmdb.Transaction, opened: Opened) -> Position:
+def _stored_position(txn: lmdb.Transaction[bytes], opened: Opened) -> Position:
     (epoch,) = NUMBER.unpack(txn.get(EPOCH_KEY, b"", db=opened.meta))
-    cursor = txn.cursor(db=opened.log)
-    return Position(epoch, NUMBER.unpack(cursor.key())[0] + 1 if cursor.last() else 1)
+    return Position(epoch, _next_sequence(txn.cursor(db=opened.log)))
 
 
-def _key(path: str) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
-
-
-def _may_register(path: str) -> bool:
-    return os.path.exists(os.path.join(path, "lock.mdb")) or os.access(path, os.W_OK)
-
-
-def _empty_if_blank(data: str) -> None:
-    """Let LMDB begin anew in a data file of zeros, left by a power cut while the journal was made."""
-    if os.path.exists(data) and 0 < os.path.getsize(data) <= 2 * 65536:
-        with open(data, "r+b") as file:
-            if not file.read().strip(b"\0"):
-                file.truncate(0)
+def _next_sequence(cursor: lmdb.Cursor[bytes]) -> int:
+    """Move to the last record; the number after it, or 1 in an empty log."""
+    last: int = NUMBER.unpack(cursor.key())[0] if cursor.last() else 0
+    return last + 1

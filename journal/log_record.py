@@ -3,7 +3,8 @@
 A record is a fixed head, then a *plain text* that is stored as it is (short) or as one zstd frame::
 
     kind u8 | check u32 | plain text or zstd frame
-    plain text = count u32 | run keys u64[] | times i64[] | first events u32[] | body ends u32[] | flags u8[] | bodies
+    plain text = count u32 | run keys u64[] | times i64[] | first events u32[] | body ends u32[] | flags u8[]
+                 | bodies
 
 All numbers are little-endian. The headers stand column by column: each column is packed by one call and
 compresses better than rows. ``check`` is the CRC-32 of a plain text; of a frame, which carries its own
@@ -63,13 +64,13 @@ class PlainRecord(NamedTuple):
     """A decompressed, verified record, from which single entries are cut without building the others.
 
     Attributes:
-        count: How many entries it holds.
+        size: How many entries it holds.
         columns: Run keys, times, first events, body ends and flags, one after the other.
         bodies: Where the first body starts in ``plain``.
         plain: The plain text.
     """
 
-    count: int
+    size: int
     columns: tuple[int, ...]
     bodies: int
     plain: bytes
@@ -80,23 +81,23 @@ class PlainRecord(NamedTuple):
         Raises:
             JournalCorruptError: The record has no such entry.
         """
-        count, columns, bodies, plain = self
-        if not 0 <= index < count:
-            raise JournalCorruptError(f"it has {count} entries, none with index {index}")
-        ends = 3 * count
+        size, columns, bodies, plain = self
+        if not 0 <= index < size:
+            raise JournalCorruptError(f"it has {size} entries, none with index {index}")
+        ends = 3 * size
         start = bodies + (columns[ends + index - 1] if index else 0)
         return Entry(
             columns[index],
-            columns[2 * count + index],
-            columns[4 * count + index],
-            columns[count + index],
+            columns[2 * size + index],
+            columns[4 * size + index],
+            columns[size + index],
             plain[start : bodies + columns[ends + index]],
         )
 
     def entries(self) -> list[Entry]:
         """Return all entries in order."""
-        count, columns, start, plain = self
-        ends = columns[3 * count : 4 * count]
+        size, columns, start, plain = self
+        ends = columns[3 * size : 4 * size]
         offset = start
         bodies = []
         for end in ends:
@@ -105,10 +106,10 @@ class PlainRecord(NamedTuple):
         return list(
             map(
                 Entry,
-                columns[:count],
-                columns[2 * count : 3 * count],
-                columns[4 * count :],
-                columns[count : 2 * count],
+                columns[:size],
+                columns[2 * size : 3 * size],
+                columns[4 * size :],
+                columns[size : 2 * size],
                 bodies,
             )
         )

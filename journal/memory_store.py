@@ -72,7 +72,7 @@ class MemoryStore(JournalStore):
         with journal.lock:
             actual = Position(journal.epoch, len(journal.records) + 1)
             if expected != actual or self._position.epoch != actual.epoch:
-                raise AppendRefusedError(tuple(expected), tuple(actual))
+                raise AppendRefusedError((expected.epoch, expected.sequence), (actual.epoch, actual.sequence))
             try:
                 fault_point("journal.commit.before")
                 fault_point("journal.commit.written")

@@ -21,7 +21,7 @@ class Entry(NamedTuple):
 
     Attributes:
         run_key: Internal number of the run, 1 or more.
-        first_event: Number of the first event in the body; events of a run count from 1.
+        first_event: Number of the first event in the body, below 2**32; events of a run count from 1.
         flags: ``STARTS_RUN``, ``CLOSES_RUN`` or-ed, 0 to 255.
         at: Wall clock of the turn in microseconds since the epoch.
         body: The encoded turn.
@@ -39,7 +39,7 @@ class Position(NamedTuple):
 
     Attributes:
         epoch: Writer incarnation; raised each time a writer opens the store.
-        sequence: Sequence number that the next commit record will get.
+        sequence: Sequence number that the next commit record will get; the first one is 1, none is left out.
     """
 
     epoch: int
@@ -47,16 +47,22 @@ class Position(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where an entry is: commit record and index of the entry inside it."""
+    """Where an entry is.
+
+    Attributes:
+        sequence: Sequence number of the commit record, 1 or more.
+        entry: Index of the entry inside the record, from 0. (``index`` is a method of every tuple.)
+    """
 
     sequence: int
-    index: int
+    entry: int
 
 
 class JournalStore(ABC):
     """Append-only commit records with one writer.
 
-    All methods but ``append`` may be called from any thread; ``append`` from one thread at a time.
+    All methods but ``append`` may be called from any thread; ``append`` from one thread at a time. Every
+    method but ``close`` raises ``JournalClosedError`` once the store is closed.
     """
 
     @property
@@ -67,7 +73,10 @@ class JournalStore(ABC):
     @property
     @abstractmethod
     def position(self) -> Position:
-        """This writer's epoch and the sequence that the next append will get."""
+        """This writer's epoch and the sequence that its next append will get.
+
+        It is what this writer believes: it does not change when another one takes over.
+        """
 
     @abstractmethod
     def append(self, expected: Position, entries: Sequence[Entry]) -> Position:
@@ -83,17 +92,24 @@ class JournalStore(ABC):
         Raises:
             AppendRefusedError: Epoch or sequence differ; nothing was written.
             JournalClosedError: The store is closed; nothing was written.
+            ValueError: There is no entry, or a number of one is out of its range; nothing was written.
             CommitUnknownError: The commit failed; whether it is on disk is unknown. Every later append is
-                refused with this error until the store is opened again.
+                refused with this error until ``reopen``. An exception that is no ``Exception`` (KeyboardInterrupt)
+                has the same effect and is raised as it is.
         """
 
     @abstractmethod
     def reopen(self) -> Position:
-        """Begin a new writer incarnation after a failed commit: raise the epoch, read the position anew."""
+        """Begin a new writer incarnation after a failed commit: raise the epoch, read the position anew.
+
+        May be called at any time; of two writers on one journal, the one that called it last may append.
+        """
 
     @abstractmethod
     def scan(self, start: int = 0) -> Iterator[tuple[int, list[Entry]]]:
         """Yield ``(sequence, entries)`` of each durable commit record from ``start`` on, in order.
+
+        What is committed after the first step is not part of it, so a scan ends while others append.
 
         Raises:
             JournalCorruptError: A record cannot be read; names its sequence.

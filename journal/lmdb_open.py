@@ -1,0 +1,174 @@
+"""Open the environment of a journal's directory, for this process's writer or for a reader."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import lmdb
+
+from .errors import JournalAccessError, JournalLockedError, NotAJournalError
+from .lmdb_format import (
+    DATA_FILE,
+    LOCK_TABLE,
+    Found,
+    inspect,
+    is_blank,
+    make_directory,
+    open_databases,
+    open_error,
+    sync_directory,
+)
+from .lmdb_lock import (
+    LOCK_FILE,
+    Opened,
+    SharedEnvironment,
+    WriterLock,
+    register,
+    registry_lock,
+    shared_environment,
+)
+
+Durability = Literal["fsync", "os"]
+
+
+class Options(NamedTuple):
+    """How an environment is opened.
+
+    Attributes:
+        writable: Whether it can be written.
+        map_size: Bytes of address space for the data file.
+        durability: Whether commits are synced to the disk.
+    """
+
+    writable: bool
+    map_size: int
+    durability: Durability
+
+
+def attach_reader(path: str, options: Options) -> SharedEnvironment:
+    """Return the environment of this directory, opened read-only if this process has not opened it yet.
+
+    Raises:
+        NotAJournalError: There is no journal.
+        JournalVersionError: The journal has another format version.
+        JournalAccessError: The journal cannot be read.
+    """
+    if not Path(path).is_dir():
+        raise NotAJournalError(f"there is no journal at {path!r}: check the path")
+    with registry_lock():
+        key = _key(path)
+        shared = shared_environment(key)
+        if shared is None:
+            if inspect(path, live=True) is not Found.JOURNAL:
+                raise NotAJournalError(
+                    f"there is no journal in {path!r} yet: a process that writes it makes it"
+                )
+            shared = SharedEnvironment(path, key, open_environment(path, options), options)
+            register(shared)
+        shared.attach()
+        return shared
+
+
+def attach_writer(path: str, options: Options) -> SharedEnvironment:
+    """Take the lock of this directory and return its environment; makes the journal if there is none.
+
+    Raises:
+        JournalLockedError: Another process, or another store in this process, writes it.
+        NotAJournalError: The path holds something else; nothing was changed.
+        JournalVersionError: The journal has another format version; nothing was changed.
+        JournalAccessError: The directory cannot be created, read or written.
+    """
+    make_directory(path)
+    with registry_lock():
+        key = _key(path)
+        shared = shared_environment(key)
+        if shared is not None and shared.writer is not None:
+            raise JournalLockedError(path, os.getpid())
+        # With a lock file there may be a writer: lock first, look then. Without one there is no writer of
+        # ours, and nothing may be created before it is clear that the directory can be ours.
+        if shared is None and not Path(path, LOCK_FILE).exists():
+            _check_writable(path)
+        lock = WriterLock(path)
+        try:
+            if shared is None:
+                _check_writable(path)
+                opened = open_environment(path, options)
+                shared = SharedEnvironment(path, key, opened, options)
+            elif shared.options != options:
+                shared.replace(lambda: open_environment(path, options), options)
+            lock.state_owner()
+        except BaseException:
+            lock.release()
+            raise
+        register(shared)
+        shared.writer = lock
+        shared.attach()
+        return shared
+
+
+def _check_writable(path: str) -> None:
+    """Refuse a directory that is not ours or cannot be written, before anything is created in it."""
+    inspect(path, live=False)
+    for place, wanted in (
+        (Path(path), os.W_OK | os.X_OK),
+        (Path(path, DATA_FILE), os.R_OK | os.W_OK),
+        (Path(path, LOCK_TABLE), os.R_OK | os.W_OK),
+    ):
+        if place.exists() and not os.access(place, wanted):
+            raise JournalAccessError(
+                f"the journal {path!r} cannot be written by this user (Permission denied: {str(place)!r}): "
+                f"change the owner or the rights, or choose another directory"
+            )
+
+
+def open_environment(path: str, options: Options) -> Opened:
+    """Open the environment and its databases; the caller has looked at the directory.
+
+    Raises:
+        JournalAccessError: LMDB cannot open it.
+    """
+    writable, map_size, durability = options
+    data, table = Path(path, DATA_FILE), Path(path, LOCK_TABLE)
+    durable = durability == "fsync"
+    try:
+        if writable and data.exists() and is_blank(data):
+            # LMDB begins anew in an empty file, but not in the zeros that a power cut can leave.
+            os.truncate(data, 0)
+        env = lmdb.open(
+            path,
+            map_size=map_size,
+            subdir=True,
+            readonly=not writable,
+            create=False,
+            # A reader must be seen by the writer. Where it cannot be, as nobody made the table yet and this
+            # user may not, there is no writer either.
+            lock=writable or table.exists() or os.access(path, os.W_OK),
+            mode=0o660,
+            sync=durable,
+            metasync=durable,
+            readahead=True,
+            writemap=False,
+            max_dbs=16,
+            max_readers=1024,
+            max_spare_txns=0,
+            lib_version=0,
+        )
+    except (lmdb.Error, OSError, MemoryError) as error:
+        raise open_error(path, error) from error
+    try:
+        # Slots of readers that were killed would keep their pages from being used again.
+        env.reader_check()
+        opened = open_databases(env, create=writable)
+        if writable and durable:
+            sync_directory(path)
+    except (lmdb.Error, OSError) as error:
+        env.close()
+        raise open_error(path, error) from error
+    return opened
+
+
+def _key(path: str) -> tuple[int, int]:
+    status = Path(path).stat()
+    return status.st_dev, status.st_ino
