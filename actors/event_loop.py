@@ -36,6 +36,7 @@ T = TypeVar("T")
 _Task = asyncio.Task
 _Future = asyncio.Future
 _EMPTY_CONTEXT = Context()
+_NESTED = "a turn of this workflow loop is already running"
 
 
 class TimerHandle(Protocol):
@@ -147,7 +148,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def __enter__(self) -> Self:
         """Begin a turn: this loop is the running one until the block ends."""
         if self._outer is not None:
-            raise RuntimeError("a turn of this workflow loop is already running")
+            raise RuntimeError(_NESTED)
         self._outer = (_get_running_loop(), sys.get_asyncgen_hooks())
         _set_running_loop(self)
         sys.set_asyncgen_hooks(_generator_started, _generator_dropped)
@@ -168,11 +169,21 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         Raises:
             BaseException: What ``function`` raises, and what ``run_until_idle`` does.
         """
-        with self:
+        # The same as "with self:", written out: this is the path of every message.
+        if self._outer is not None:
+            raise RuntimeError(_NESTED)
+        self._outer = outer = (_get_running_loop(), sys.get_asyncgen_hooks())
+        _set_running_loop(self)
+        sys.set_asyncgen_hooks(_generator_started, _generator_dropped)
+        try:
             result = function(*args)
             if self._ready:
                 self.run_until_idle()
             return result
+        finally:
+            self._outer = None
+            sys.set_asyncgen_hooks(*outer[1])
+            _set_running_loop(outer[0])
 
     def run_until_idle(self) -> None:
         """Run ready callbacks in order until none is left; only inside a turn.
@@ -220,10 +231,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _end_task(self, task: asyncio.Task[Any]) -> None:
         # The number stays with the task, so that sets of tasks can be put in order of creation.
         task._everact_number = self._tasks.pop(task)  # type: ignore[attr-defined]
-        error = task._exception  # type: ignore[attr-defined]
+        error = task._exception
         if isinstance(error, TurnAborted):
             # The C task keeps a BaseException as its result; only this makes it leave the loop.
-            task._log_traceback = False  # type: ignore[attr-defined]
+            task._log_traceback = False
             raise error
 
     def call_later(  # type: ignore[override]
@@ -269,7 +280,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             raise read_only("loop.create_future")
         return _Future(loop=self)
 
-    def create_task(  # type: ignore[override]
+    def create_task(
         self, coro: Any, *, name: object = None, context: Context | None = None, **_newer: Any
     ) -> asyncio.Task[Any]:
         """Start a task.
@@ -360,7 +371,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if self._outer is not None:
             raise RuntimeError("a run cannot be discarded inside its own turn")
         tasks = list(reversed(self._tasks))
-        self.__class__ = _DiscardedLoop
+        self.__class__ = _DiscardedLoop  # type: ignore[type-abstract]
         self._ready = []
         try:
             with self:
@@ -400,24 +411,28 @@ class _DiscardedLoop(WorkflowLoop):
         self._refuse()
         return _Future(loop=self)
 
-    def create_future(self) -> asyncio.Future[Any]:
+    def create_future(self) -> Any:
         return self.refuse()
 
     def create_task(self, coro: Any, **_: Any) -> Any:
         _close_unstarted(coro)
         return self.refuse()
 
-    def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *_args: Any, **_kwargs: Any
     ) -> Handle:
         if callback is not _task_ended:
             self._refuse()
         return Handle(_nothing, (), _EMPTY_CONTEXT)
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Handle:
+    def call_later(  # type: ignore[override]
+        self, _delay: float, callback: Any, *_args: Any, **_kwargs: Any
+    ) -> Handle:
         return self.call_soon(callback)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Handle:
+    def call_at(  # type: ignore[override]
+        self, _when: float, callback: Any, *_args: Any, **_kwargs: Any
+    ) -> Handle:
         return self.call_soon(callback)
 
     def run_until_idle(self) -> None:
