@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from .errors import AppendRefusedError, CommitUnknownError, JournalClosedError, JournalCorruptError
 from .fault_points import fault_point
-from .log_record import decode_record, encode_record, open_record
+from .log_record import PlainRecord, decode_record, encode_record, open_record
 from .store import Entry, JournalStore, Location, Position
 
 
@@ -111,12 +111,15 @@ class MemoryStore(JournalStore):
         """Return the entries at these locations; see ``JournalStore.read``."""
         self._check_open()
         records = self.backing.records
+        opened: dict[int, PlainRecord] = {}
         found = []
         for sequence, index in locations:
             if not 0 < sequence <= len(records):
                 raise JournalCorruptError(f"commit record {sequence} of the journal in memory is missing")
             try:
-                found.append(open_record(records[sequence - 1]).entry(index))
+                if sequence not in opened:
+                    opened[sequence] = open_record(records[sequence - 1])
+                found.append(opened[sequence].entry(index))
             except JournalCorruptError as error:
                 raise self._corrupt(sequence, error) from error
         return found

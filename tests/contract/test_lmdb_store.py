@@ -1,0 +1,34 @@
+import pytest
+
+from everact.journal.lmdb_format import EPOCH_KEY, NUMBER
+from everact.journal.lmdb_store import LmdbStore
+
+from .store_contract import StoreContract
+
+
+class TestLmdbStore(StoreContract):
+    @pytest.fixture(autouse=True)
+    def _path(self, tmp_journal):
+        self.path = tmp_journal
+
+    # The contract says nothing of power cuts; without syncs the suite is fast on every disk.
+    def open(self):
+        return LmdbStore(self.path, durability="os")
+
+    def take_over(self, store):
+        env, _, meta = store._shared.opened
+        with env.begin(write=True) as txn:
+            (epoch,) = NUMBER.unpack(txn.get(EPOCH_KEY, db=meta))
+            txn.put(EPOCH_KEY, NUMBER.pack(epoch + 1), db=meta)
+
+    def damage(self, store, sequence):
+        env, log, _ = store._shared.opened
+        with env.begin(write=True) as txn:
+            record = bytearray(txn.get(NUMBER.pack(sequence), db=log))
+            record[len(record) // 2] ^= 1
+            txn.put(NUMBER.pack(sequence), bytes(record), db=log)
+
+
+class TestDurableLmdbStore(TestLmdbStore):
+    def open(self):
+        return LmdbStore(self.path)
