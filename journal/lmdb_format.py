@@ -203,10 +203,14 @@ def open_databases(env: lmdb.Environment, *, create: bool) -> Opened:
 
     Everything a journal needs is made in one transaction: after a kill there is all of it or nothing.
     """
-    with env.begin(write=create) as txn:
-        meta = env.open_db(META, txn=txn, create=create)
-        logs = [env.open_db(name, txn=txn, create=create) for name in LOGS]
-        if create and txn.get(MARK_KEY, db=meta) is None:
+    if not create:
+        # A handle opened inside a read transaction ends with it.
+        log, meta = (env.open_db(name, create=False) for name in (LOGS[0], META))
+        return Opened(env, log, meta)
+    with env.begin(write=True) as txn:
+        meta = env.open_db(META, txn=txn)
+        logs = [env.open_db(name, txn=txn) for name in LOGS]
+        if txn.get(MARK_KEY, db=meta) is None:
             for key, value in (
                 (MARK_KEY, MARK),
                 (FORMAT_KEY, b"%d" % FORMAT_VERSION),

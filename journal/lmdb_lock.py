@@ -72,6 +72,13 @@ class WriterLock:
 
     def release(self) -> None:
         """Give the lock back; safe to call twice."""
+        if self._fd >= 0:
+            # Closing is not enough: a child forked a moment ago may not have closed its copy yet.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self.forget()
+
+    def forget(self) -> None:
+        """In a forked child: close the inherited file. Unlocking it would unlock it for the parent too."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -184,7 +191,7 @@ class SharedEnvironment:
     def forget(self) -> None:
         """In a forked child: give up what was inherited without touching what the parent still uses."""
         if self.writer is not None:
-            self.writer.release()
+            self.writer.forget()
         if self._opened is not None:
             _inherited.append(self._opened)
 
