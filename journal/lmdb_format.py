@@ -32,10 +32,11 @@ SEGMENT_KEY = b"segment"
 #: Writer epoch and log keys: big-endian, so that LMDB's byte order is the numbers' order.
 NUMBER = struct.Struct(">Q")
 
-#: The head of LMDB's first page: 16 bytes of page header, magic, version of the data format.
-_PAGE_HEAD = struct.Struct("=16xII")
-_MAGIC = 0xBEEFC0DE
+#: Near the start of an LMDB file: magic, version of the data format. Where exactly differs by version.
+_MAGIC = struct.pack("=I", 0xBEEFC0DE)
+_HEAD_BYTES = 64
 _LMDB_VERSION = 1
+_UNWRITTEN_PAGES = 16
 _FRESH_BYTES = 2 * 65536
 
 _ADVICE = "give an empty or a new directory for the journal"
@@ -48,6 +49,17 @@ class Found(Enum):
     JOURNAL = "a journal of this format"
 
 
+def refuse_other_file(path: str) -> None:
+    """Refuse a path that is there but is not a directory.
+
+    Raises:
+        NotAJournalError: It is a file, or a link to nothing.
+    """
+    place = Path(path)
+    if not place.is_dir() and (place.exists() or place.is_symlink()):
+        raise NotAJournalError(f"{path!r} is not a directory, so it is not a journal: {_ADVICE}")
+
+
 def make_directory(path: str) -> None:
     """Create the journal's directory, and its parents, if it is missing.
 
@@ -58,8 +70,7 @@ def make_directory(path: str) -> None:
     directory = Path(path)
     if directory.is_dir():
         return
-    if directory.exists() or directory.is_symlink():
-        raise NotAJournalError(f"{path!r} is not a directory, so it is not a journal: {_ADVICE}")
+    refuse_other_file(path)
     try:
         missing = [place for place in (directory, *directory.parents) if not place.is_dir()]
         directory.mkdir(0o770, parents=True, exist_ok=True)
@@ -86,17 +97,19 @@ def sync_directory(path: str | Path) -> None:
         os.close(fd)
 
 
-def inspect(path: str, *, live: bool) -> Found:
+def inspect(path: str, *, locked: bool) -> Found:
     """Decide whether a directory is a journal or can become one; changes and creates nothing.
 
     Args:
         path: An existing directory.
-        live: Another process may be writing, so the look takes part in LMDB's reader table, if there is one.
+        locked: The caller holds the lock, so nobody writes. Otherwise, where a writer has left its name in
+            the lock file, the look takes part in LMDB's reader table: pages must not change under it.
 
     Raises:
         NotAJournalError: It holds something else.
         JournalVersionError: It is a journal of another format version.
         JournalAccessError: It cannot be read.
+        JournalCorruptError: Its data file was cut, or LMDB finds it damaged.
     """
     try:
         names = {entry.name for entry in Path(path).iterdir()}
@@ -114,6 +127,7 @@ def inspect(path: str, *, live: bool) -> Found:
         if begun and is_blank(data):
             return Found.NOTHING
         _check_head(path, data)
+        live = not locked and begun and Path(path, LOCK_FILE).stat().st_size > 0
     except OSError as error:
         raise JournalAccessError(
             f"the journal {path!r} cannot be read by this user ({error.strerror}): "
@@ -129,10 +143,11 @@ def is_blank(data: Path) -> bool:
 
 def _check_head(path: str, data: Path) -> None:
     with data.open("rb") as file:
-        head = file.read(_PAGE_HEAD.size)
-    magic, version = _PAGE_HEAD.unpack(head) if len(head) == _PAGE_HEAD.size else (0, 0)
-    if magic != _MAGIC:
+        head = file.read(_HEAD_BYTES)
+    _, magic, rest = head.partition(_MAGIC)
+    if not magic or len(rest) < 4:
         raise NotAJournalError(f"{str(data)!r} is not an LMDB file, so {path!r} is not a journal: {_ADVICE}")
+    (version,) = struct.unpack_from("=I", rest)
     if version != _LMDB_VERSION:
         raise NotAJournalError(
             f"{str(data)!r} is an LMDB file of data format {version}, "
@@ -146,6 +161,7 @@ def _look_inside(path: str, *, begun: bool, lock: bool) -> Found:
     except lmdb.Error as error:
         raise open_error(path, error) from error
     try:
+        _check_length(path, env)
         with env.begin() as txn:
             if not txn.stat()["entries"] and begun:
                 return Found.NOTHING
@@ -165,6 +181,18 @@ def _look_inside(path: str, *, begun: bool, lock: bool) -> Found:
         env.close()
     _check_version(path, bytes(version or b"").decode("ascii", "replace"))
     return Found.JOURNAL
+
+
+def _check_length(path: str, env: lmdb.Environment) -> None:
+    """Refuse a data file that was cut: to touch a page beyond its end would kill the process (SIGBUS)."""
+    needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    size = Path(path, DATA_FILE).stat().st_size
+    # The last pages may be free ones that were never written.
+    if size < needed - _UNWRITTEN_PAGES * env.stat()["psize"]:
+        raise JournalCorruptError(
+            f"the data file of the journal {path!r} was cut to {size} bytes, its pages need {needed}, "
+            f"as after an unfinished copy: restore it from a backup"
+        )
 
 
 def _check_version(path: str, version: str) -> None:

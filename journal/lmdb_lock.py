@@ -41,6 +41,7 @@ class WriterLock:
 
     def __init__(self, directory: str) -> None:
         path = str(Path(directory, LOCK_FILE))
+        self._stated = False
         try:
             # O_CLOEXEC: a program that this process starts must not inherit the lock.
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
@@ -65,6 +66,7 @@ class WriterLock:
     def state_owner(self) -> None:
         """Write into the lock file who holds it, for the error message of others."""
         mark = f"{os.getpid()} {_start_mark(os.getpid())}\n".encode()
+        self._stated = True
         # On a full disk the journal must open all the same; others then learn no pid.
         with suppress(OSError):
             os.ftruncate(self._fd, 0)
@@ -73,6 +75,9 @@ class WriterLock:
     def release(self) -> None:
         """Give the lock back; safe to call twice."""
         if self._fd >= 0:
+            if self._stated:
+                with suppress(OSError):
+                    os.ftruncate(self._fd, 0)
             # Closing is not enough: a child forked a moment ago may not have closed its copy yet.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self.forget()

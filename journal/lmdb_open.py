@@ -18,6 +18,7 @@ from .lmdb_format import (
     make_directory,
     open_databases,
     open_error,
+    refuse_other_file,
     sync_directory,
 )
 from .lmdb_lock import (
@@ -56,12 +57,13 @@ def attach_reader(path: str, options: Options) -> SharedEnvironment:
         JournalAccessError: The journal cannot be read.
     """
     if not Path(path).is_dir():
+        refuse_other_file(path)
         raise NotAJournalError(f"there is no journal at {path!r}: check the path")
     with registry_lock():
         key = _key(path)
         shared = shared_environment(key)
         if shared is None:
-            if inspect(path, live=True) is not Found.JOURNAL:
+            if inspect(path, locked=False) is not Found.JOURNAL:
                 raise NotAJournalError(
                     f"there is no journal in {path!r} yet: a process that writes it makes it"
                 )
@@ -94,11 +96,14 @@ def attach_writer(path: str, options: Options) -> SharedEnvironment:
         try:
             if shared is None:
                 _check_writable(path)
+                # Before the first commit: a reader that finds a name here takes part in the reader table.
+                lock.state_owner()
                 opened = open_environment(path, options)
                 shared = SharedEnvironment(path, key, opened, options)
-            elif shared.options != options:
-                shared.replace(lambda: open_environment(path, options), options)
-            lock.state_owner()
+            else:
+                lock.state_owner()
+                if shared.options != options:
+                    shared.replace(lambda: open_environment(path, options), options)
         except BaseException:
             lock.release()
             raise
@@ -110,7 +115,7 @@ def attach_writer(path: str, options: Options) -> SharedEnvironment:
 
 def _check_writable(path: str) -> None:
     """Refuse a directory that is not ours or cannot be written, before anything is created in it."""
-    inspect(path, live=False)
+    inspect(path, locked=True)
     for place, wanted in (
         (Path(path), os.W_OK | os.X_OK),
         (Path(path, DATA_FILE), os.R_OK | os.W_OK),

@@ -62,6 +62,7 @@ class LmdbStore(JournalStore):
         NotAJournalError: The path holds something else; nothing was changed there.
         JournalVersionError: The journal has another format version; nothing was changed.
         JournalAccessError: The directory cannot be created, read or written.
+        JournalCorruptError: The data file was cut or is damaged; nothing was changed.
     """
 
     def __init__(
