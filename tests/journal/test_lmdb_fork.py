@@ -82,7 +82,12 @@ def test_a_child_that_uses_an_inherited_store_is_told_to_open_it_after_the_fork(
                     raise AssertionError
             each.close()
             each.close()
+    env = store._shared.opened.env
+    held = env.begin()
     fork(child)
+    # To close an inherited environment would free the reader slots of the parent.
+    assert str(os.getpid()) in env.readers()
+    held.abort()
     go_on()
     """
     run(OPEN + source, tmp_journal)

@@ -161,17 +161,23 @@ def test_a_writer_may_open_after_a_reader(tmp_journal, durability):
 def test_a_writer_that_opens_waits_for_a_read_in_another_thread(tmp_journal):
     open_os(tmp_journal).close()
     reader = open_os(tmp_journal, read_only=True)
-    opening = threading.Event()
+    waiting = threading.Event()
     opened = []
+    idle = reader._shared._idle
+    wait = idle.wait
+
+    def wait_and_tell():
+        waiting.set()
+        return wait()
 
     def write():
-        opening.set()
         opened.append(open_os(tmp_journal))
 
+    idle.wait = wait_and_tell
     with reader._shared as environment, environment.env.begin() as txn:
         thread = threading.Thread(target=write)
         thread.start()
-        opening.wait()
+        assert waiting.wait(30)
         assert txn.get(b"everact", db=environment.meta) == b"journal"
         assert not opened
     thread.join()
@@ -203,12 +209,15 @@ def test_a_killed_reader_leaves_no_slot(tmp_journal):
     say("reading")
     sys.stdin.read()
     """
-    with Script(source, tmp_journal) as reader:
+    # The second reader keeps the table in use: LMDB begins a new one when nobody has it open.
+    with Script(source, tmp_journal) as reader, Script(source, tmp_journal) as other:
         reader.line()
+        other.line()
         assert str(reader.pid) in writer._shared.opened.env.readers()
         reader.kill()
-    writer.reopen()
-    assert str(reader.pid) not in writer._shared.opened.env.readers()
+        writer.reopen()
+        assert str(reader.pid) not in writer._shared.opened.env.readers()
+        assert str(other.pid) in writer._shared.opened.env.readers()
     writer.close()
 
 
