@@ -1,1 +1,5 @@
 """What authors write, and the workflow actor that runs it."""
+
+from .asyncio_order import install as _install
+
+_install()

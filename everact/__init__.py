@@ -1,4 +1,34 @@
-"""Durable workflows as actors.
+"""Durable workflows as actors: ordinary async Python that survives ``kill -9``, with no server.
 
 Layers, low to high: journal < supervision < actors < cluster < everact.
 """
+
+from . import activity, exceptions, workflow
+from ._version import __version__
+from .actors.addresses import Address
+from .actors.descriptions import History, HistoryEvent, WorkflowDescription, WorkflowSummary
+from .actors.errors import ActivityError, ApplicationError, FailureError
+from .actors.handles import ActorRef, WorkflowHandle
+from .actors.options import RetryPolicy
+from .actors.runtime import Runtime
+from .journal.errors import EveractError
+
+__all__ = [
+    "ActivityError",
+    "ActorRef",
+    "Address",
+    "ApplicationError",
+    "EveractError",
+    "FailureError",
+    "History",
+    "HistoryEvent",
+    "RetryPolicy",
+    "Runtime",
+    "WorkflowDescription",
+    "WorkflowHandle",
+    "WorkflowSummary",
+    "__version__",
+    "activity",
+    "exceptions",
+    "workflow",
+]

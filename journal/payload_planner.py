@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import collections.abc as abc
+import contextlib
 import enum
+import threading
 import types
 import typing
+from collections import abc
 from collections.abc import Callable
 from typing import Any, get_args, get_origin
 
@@ -39,6 +41,7 @@ class Planner:
     def __init__(self) -> None:
         self.tagged = Tagged(self._dump_class, self._load_class)
         self.forms = Forms(self.tagged)
+        self._lock = threading.RLock()
         self._plans: dict[Any, Plan] = {}
         self._leaves = {leaf.type: leaf for leaf in LEAVES}
         self._names: dict[type, str] = {}
@@ -57,16 +60,15 @@ class Planner:
 
     def plan(self, hint: Any) -> Plan:
         """The plan of a hint, made at the first call."""
-        try:
-            found = self._plans.get(hint)
-        except TypeError:  # Annotated with something unhashable, or a Literal of it.
-            return self._make(hint)
-        return self._make(hint) if found is None else found
+        with self._lock:  # A plan is only whole once everything inside it is.
+            hint = self._strip(hint)
+            try:
+                found = self._plans.get(hint)
+            except TypeError:  # Something unhashable inside, as in list[Annotated[int, []]].
+                found = None
+            return self._make(hint) if found is None else found
 
     def _make(self, hint: Any) -> Plan:
-        hint = self._strip(hint)
-        if hint is None:
-            hint = _NONE
         if hint is Any or hint is object or isinstance(hint, (str, typing.ForwardRef)):
             return self._keep(hint, self.forms.anything("Any"))
         origin, args = get_origin(hint), get_args(hint)
@@ -76,6 +78,8 @@ class Planner:
             return self._keep(hint, self._literal(args))
         kind = hint if origin is None else origin
         if typing.is_typeddict(kind):
+            if any(key[:1] == "$" for key in kind.__annotations__):
+                return self._keep(hint, self.forms.other(kind.__name__, _is_dict))
             plan = self._keep(hint, Plan(kind.__name__, (dict,), "o", "." + kind.__name__, _is_dict))
             typed_dict(self.forms, plan, kind, args, self.plan)
             return plan
@@ -86,28 +90,30 @@ class Planner:
     def _strip(self, hint: Any) -> Any:
         """Take off what says nothing about storing: Annotated, NewType, aliases, type variables."""
         while True:
-            if hasattr(hint, "__supertype__"):
+            origin = get_origin(hint)
+            if hint is None:
+                return _NONE
+            if isinstance(hint, typing.NewType):
                 hint = hint.__supertype__
             elif isinstance(hint, typing.TypeVar):
                 constraints = hint.__constraints__
                 hint = typing.Union[constraints] if constraints else (hint.__bound__ or Any)  # noqa: UP007
-            elif get_origin(hint) in _WRAPPERS:
+            elif origin in _WRAPPERS:
                 hint = get_args(hint)[0]
-            elif hasattr(hint, "__value__"):  # type X = ...
-                origin = get_origin(hint)
-                parameters = getattr(origin, "__type_params__", ())
-                values = dict(zip(parameters, get_args(hint), strict=False))
-                hint = substitute(hint.__value__, values)
-            elif hint is getattr(typing, "LiteralString", None):
+            elif (
+                type(origin or hint).__name__ == "TypeAliasType"
+            ):  # type X = ..., here or in typing_extensions
+                alias: Any = origin or hint
+                values = dict(zip(alias.__type_params__, get_args(hint), strict=False))
+                hint = substitute(alias.__value__, values)
+            elif hint is typing.LiteralString:
                 hint = str
             else:
                 return hint
 
     def _keep(self, hint: Any, plan: Plan) -> Plan:
-        try:
+        with contextlib.suppress(TypeError):
             self._plans[hint] = plan
-        except TypeError:
-            pass
         return plan
 
     def _type(self, hint: Any, kind: type, args: tuple[Any, ...]) -> Plan:
@@ -147,7 +153,7 @@ class Planner:
             if shape is None:
                 return self._keep(hint, forms.other(name, _instance_test(kind)))
             plan = self._keep(hint, Plan(name, (kind,), "o", "." + kind.__name__))
-            record(forms, plan, kind, args, shape, self.plan)
+            record(forms, plan, kind, args=args, shape=shape, plan_of=self.plan)
         return plan
 
     def _abstract(self, hint: Any, kind: Any, args: tuple[Any, ...]) -> Plan:
@@ -155,7 +161,7 @@ class Planner:
         item: Any = args[0] if args else Any
         concrete: list[Any]
         if kind in (abc.Mapping, abc.MutableMapping):
-            concrete = [dict[item, args[1] if len(args) == 2 else Any]]  # type: ignore[valid-type]
+            concrete = [dict.__class_getitem__((item, args[1] if len(args) == 2 else Any))]
         elif kind in (abc.Set, abc.MutableSet):
             concrete = [set[item], frozenset[item]]
         else:

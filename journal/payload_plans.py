@@ -23,17 +23,17 @@ from .payload_tagged import (
     dump_object,
     dump_pairs,
     dump_set,
-    expect_list,
     guarded,
     is_plain,
     load_each,
     load_hashed,
     load_pairs,
-    load_special_float,
     tag_of,
 )
-from .payload_trouble import Trouble, glimpse
+from .payload_trouble import Kind, Trouble, glimpse
 
+# Of these the type alone says that msgspec stores them exactly.
+BY_TYPE = frozenset([int, bool, str, type(None)])
 JSON_SHAPES = {type(None): "n", bool: "b", int: "i", float: "f", str: "s", list: "a", dict: "o"}
 
 
@@ -174,7 +174,7 @@ class Forms:
         """None, bool, int, float or str."""
         shapes = {type(None): "n", bool: "b", int: "ib", float: "f", str: "s"}[kind]
         types = (int, bool) if kind is int else (kind,)
-        accepted = {float: (float, int), bool: (bool,)}.get(kind, types)
+        accepted = (float, int) if kind is float else types
         name = "None" if kind is type(None) else kind.__name__
         plan = Plan(name, types, shapes, "", lambda value: isinstance(value, accepted))
         plan.primary = plan.plain = True
@@ -213,7 +213,8 @@ class Forms:
         """A builtin kind that holds no other values."""
         kind, write, read = leaf.type, leaf.dump, leaf.load
         form = str if leaf.shape == "s" else list
-        plan = Plan(leaf.type.__name__, (kind,), leaf.shape, leaf.label)
+        fits = (lambda value: isinstance(value, (int, float, complex))) if kind is complex else None
+        plan = Plan(kind.__name__, (kind,), leaf.shape, leaf.label, fits)
 
         def dump(value: Any) -> Any:
             return write(value) if type(value) is kind else self.stray(plan, value)
@@ -238,7 +239,7 @@ class Forms:
         plan.dump, plan.load = dump, load
         plan.inside = (item,)
         plan.primary = plan.plain = True
-        types = frozenset(item.types) - {bool, float} if item.primary else frozenset()
+        types = frozenset(item.types) if BY_TYPE.issuperset(item.types) else frozenset()
         plan.exact = lambda value: (
             type(value) is list and (types.issuperset(map(type, value)) or all(map(item.exact, value)))
         )
@@ -261,23 +262,26 @@ class Forms:
         """Fill the plan of ``tuple[A, B]``."""
         size = len(items)
 
-        def walk(names: str, values: Any) -> list[Any]:
-            kind = "mismatch" if names == "dump" else "data"
+        def each(calls: tuple[Walk, ...], values: Any, kind: Kind) -> list[Any]:
             if len(values) != size:
-                raise Trouble(kind, f"expected {plan.name}, got {len(values)} items")  # type: ignore[arg-type]
+                raise Trouble(kind, f"expected {plan.name}, got {len(values)} items")
             out: list[Any] = []
             try:
-                for item, value in zip(items, values, strict=True):
-                    out.append(getattr(item, names)(value))
+                for call, value in zip(calls, values, strict=True):
+                    out.append(call(value))
             except Trouble as trouble:
                 raise trouble.at(f"[{len(out)}]") from None
             return out
 
         def dump(value: Any) -> Any:
-            return walk("dump", value) if type(value) is tuple else self.stray(plan, value)
+            if type(value) is tuple:
+                return each(tuple(item.dump for item in items), value, "mismatch")
+            return self.stray(plan, value)
 
         def load(tree: Any) -> Any:
-            return tuple(walk("load", tree)) if type(tree) is list else self.stray_load(plan, tree)
+            if type(tree) is list:
+                return tuple(each(tuple(item.load for item in items), tree, "data"))
+            return self.stray_load(plan, tree)
 
         plan.dump, plan.load = dump, load
         plan.inside = items
@@ -314,14 +318,9 @@ class Forms:
             return {"$dict": dump_pairs(key.dump, item.dump, value)}
 
         def load(tree: Any) -> Any:
-            if type(tree) is not dict:
-                return self.stray_load(plan, tree)
-            tag = tag_of(tree)
-            if tag is None:
+            if type(tree) is list or (type(tree) is dict and tag_of(tree) is None):
                 return load_pairs(key.load, item.load, tree)
-            if tag == "$dict":
-                return load_pairs(key.load, item.load, tree[tag])
-            return self.stray_load(plan, tree)
+            return self.stray_load(plan, tree)  # {"$dict": pairs} comes back with the pairs.
 
         plan.dump, plan.load = dump, load
         plan.inside = (item,)

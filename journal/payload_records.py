@@ -19,12 +19,13 @@ from typing import Any
 
 import msgspec
 
-from .payload_plans import Forms, Plan
+from .payload_plans import BY_TYPE, Forms, Plan
 from .payload_tagged import dump_object, guarded, tag_of
 from .payload_trouble import Trouble, glimpse
 from .type_hints import class_hints
 
 _HEAP_TYPE = 1 << 9
+_KINDS_KEPT = 64
 PlanOf = Callable[[Any], Plan]
 Build = Callable[[dict[str, Any]], Any]
 
@@ -73,7 +74,9 @@ def _declares(cls: type, mark: str) -> bool:
     return False
 
 
-def record(forms: Forms, plan: Plan, cls: type, args: tuple[Any, ...], shape: Shape, plan_of: PlanOf) -> None:
+def record(
+    forms: Forms, plan: Plan, cls: type, *, args: tuple[Any, ...], shape: Shape, plan_of: PlanOf
+) -> None:
     """Fill the plan of a class with fields."""
     hints = class_hints(cls, shape.names, args)
     fields = tuple((name, plan_of(hints[name])) for name in shape.names)
@@ -132,37 +135,37 @@ def _exactness(cls: type, fields: tuple[tuple[str, Plan], ...]) -> Callable[[Any
         return lambda value: type(value) is cls
     names = [name for name, _ in fields]
     get = attrgetter(*names) if len(names) > 1 else _single(names[0])
-    types = tuple(field.types[0] if field.primary else None for _, field in fields)
+    allowed = tuple(frozenset(field.types) for _, field in fields)
+    # Where the type alone does not settle it: floats may be nan, containers hold other values.
     deep = tuple(
-        (index, field)
+        (index, math.isfinite if field.types == (float,) else _late(field))
         for index, (_, field) in enumerate(fields)
-        if not field.primary or field.types[0] in (list, dict)
+        if not BY_TYPE.issuperset(field.types) or not field.types
     )
-    floats = tuple(index for index, (_, field) in enumerate(fields) if field.types[:1] == (float,))
-    finite = math.isfinite
-    if not deep:
+    keep = all(allowed)
+    good: set[tuple[type, ...]] = set()
 
-        def flat(value: Any) -> bool:
-            if type(value) is not cls:
-                return False
-            values = get(value)
-            if tuple(map(type, values)) != types:
-                return False
-            for index in floats:
-                if not finite(values[index]):
-                    return False
-            return True
-
-        return flat
-    tests = tuple((index, field) for index, (_, field) in enumerate(fields))
-
-    def nested(value: Any) -> bool:
+    def exact(value: Any) -> bool:
         if type(value) is not cls:
             return False
         values = get(value)
-        return all(field.exact(values[index]) for index, field in tests)
+        kinds = tuple(map(type, values))
+        if kinds not in good:
+            for kind, types in zip(kinds, allowed, strict=True):
+                if types and kind not in types:
+                    return False
+            if keep and len(good) < _KINDS_KEPT:
+                good.add(kinds)
+        for index, test in deep:  # noqa: SIM110 - a generator costs as much as the test
+            if not test(values[index]):
+                return False
+        return True
 
-    return nested
+    return exact
+
+
+def _late(plan: Plan) -> Callable[[Any], bool]:
+    return lambda value: plan.exact(value)  # Of a recursive type the test is not made yet.
 
 
 def _single(name: str) -> Callable[[Any], tuple[Any]]:
@@ -175,7 +178,7 @@ def _setter(cls: type, post: str, defaults: Callable[[Any, dict[str, Any]], None
     runs_post = hasattr(cls, post)
 
     def build(values: dict[str, Any]) -> Any:
-        made = object.__new__(cls)
+        made: Any = object.__new__(cls)
         for name, value in values.items():
             put(made, name, value)
         defaults(made, values)
@@ -350,7 +353,7 @@ def model(forms: Forms, plan: Plan, cls: Any, plan_of: PlanOf) -> None:
 
 def _build_model(cls: Any, values: dict[str, Any], extra: dict[str, Any], given: list[str] | None) -> Any:
     # model_construct fills defaults by alias or name; what was stored is put over it by name.
-    made = cls.model_construct(_fields_set=set(values) if given is None else set(given), **extra)
+    made: Any = cls.model_construct(_fields_set=set(values) if given is None else set(given), **extra)
     made.__dict__.update(values)
     return made
 
@@ -393,6 +396,7 @@ def typed_dict(forms: Forms, plan: Plan, cls: Any, args: tuple[Any, ...], plan_o
     hints = class_hints(cls, names, args)
     fields = {name: plan_of(hints[name]) for name in names}
     required: frozenset[str] = cls.__required_keys__
+    unknown = forms.other(f"only the keys of {cls.__name__}", lambda _: False)
 
     def dump(value: Any) -> Any:
         if type(value) is not dict:
@@ -402,13 +406,10 @@ def typed_dict(forms: Forms, plan: Plan, cls: Any, args: tuple[Any, ...], plan_o
         key: Any = None
         try:
             for key, item in value.items():
-                field = fields.get(key) if type(key) is str else None
-                if field is None:
-                    raise Trouble("mismatch", f"{cls.__name__} has no key {key!r}")
-                out[key] = field.dump(item)
+                out[key] = (fields.get(key, unknown) if type(key) is str else unknown).dump(item)
         except Trouble as trouble:
             raise trouble.at(f"[{key!r}]") from None
-        return {"$": {"$dict": list(map(list, out.items()))}} if tag_of(out) else out
+        return out
 
     def _check(missing: typing.AbstractSet[str], kind: typing.Literal["mismatch", "data"]) -> None:
         if missing:

@@ -24,7 +24,6 @@ import msgspec
 
 from .payload_trouble import Trouble, glimpse, key_part
 
-type_of = type
 Walk = Callable[[Any], Any]
 encode_json = msgspec.json.Encoder().encode
 
@@ -144,7 +143,7 @@ def load_pairs(load_key: Walk, load: Walk, tree: Any) -> dict[Any, Any]:
     pairs: Iterable[Any] = tree.items() if type(tree) is dict else expect_list(tree, "pairs of a dict")
     out: dict[Any, Any] = {}
     for pair in pairs:
-        if len(pair) != 2 or type(pair) is str:
+        if type(pair) not in (list, tuple) or len(pair) != 2:
             raise Trouble("data", f"expected a pair of key and value, got {glimpse(pair)}")
         try:
             out[load_key(pair[0])] = load(pair[1])
@@ -309,7 +308,7 @@ def _dump_moment(value: datetime | time) -> str:
     return text + "[_fold=1]" if value.fold else text
 
 
-def _load_moment(kind: type[datetime] | type[time], text: str) -> Any:
+def _load_moment(kind: type[datetime | time], text: str) -> Any:
     stamp, *marks = text.replace("]", "").split("[")
     value = kind.fromisoformat(stamp)
     changes: dict[str, Any] = {}
@@ -336,7 +335,7 @@ def _load_decimal(tree: str) -> Decimal:
 
 
 def _path(kind: type[pathlib.PurePath]) -> Walk:
-    return lambda tree: kind(tree)
+    return lambda tree: kind(tree)  # noqa: PLW0108 - the class itself would be tried on any form
 
 
 def _zone_key(value: ZoneInfo) -> str:

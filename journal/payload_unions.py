@@ -7,6 +7,7 @@ types (None, bool, int, float, str, list, dict) are always bare.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .payload_plans import JSON_SHAPES, Forms, Plan
@@ -31,7 +32,8 @@ def union(forms: Forms, plan: Plan, members: list[Plan]) -> None:
     for member, label, has_tag in zip(members, labels, tagged, strict=True):
         for kind in member.types:
             by_type.setdefault(kind, []).append((member, "$" + label if has_tag else None))
-        by_label.setdefault("$" + label, []).append(member)
+        if label:
+            by_label.setdefault("$" + label, []).append(member)
         if not has_tag:
             for shape in member.shapes:
                 bare.setdefault(shape, []).append(member)
@@ -63,9 +65,6 @@ def union(forms: Forms, plan: Plan, members: list[Plan]) -> None:
                     failure = failure or trouble
             if failure is not None:
                 raise failure
-            for member in bare.get("o", ()):
-                if tag == "$dict":
-                    return member.load(tree)
             return forms.stray_load(plan, tree)
         first: Trouble | None = None
         candidates = bare.get(JSON_SHAPES[type(tree)], [])
@@ -79,7 +78,17 @@ def union(forms: Forms, plan: Plan, members: list[Plan]) -> None:
     plan.dump, plan.load = dump, load
     plan.inside = tuple(members)
     plan.plain = _msgspec_agrees(members)
-    plan.exact = lambda value: any(member.exact(value) for member in members)
+    plan.exact = _exactness(by_type) if plan.plain else plan.exact
+
+
+def _exactness(by_type: dict[type, list[tuple[Plan, str | None]]]) -> Callable[[Any], bool]:
+    single = {kind: members[0][0] for kind, members in by_type.items()}
+
+    def exact(value: Any) -> bool:
+        member = single.get(type(value))
+        return member is not None and member.exact(value)
+
+    return exact
 
 
 def _only_one(plan: Plan, members: list[Plan], tree: Any, failure: Trouble | None) -> Any:

@@ -15,6 +15,7 @@ The encodings, fixed for ever because they are stored with each value:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -25,12 +26,17 @@ from .errors import PayloadDecodeError, PayloadEncodeError
 from .payload_planner import Planner
 from .payload_plans import Plan, decoder_of
 from .payload_tagged import encode_json
-from .payload_trouble import Trouble, find_cycle, find_surrogate, glimpse, shorten
+from .payload_trouble import Trouble, find_cycle, find_surrogate, shorten
 
 Encode = Callable[..., "Payload"]
 Decode = Callable[..., Any]
 
 _TAG_MARK = b'{"$'  # In JSON text the quote would be escaped, so this is always a key.
+_ENCODINGS = frozenset(["null", "raw", "json", "tagged"])
+_WAY_OUT = (
+    "Annotate it with its class (a dataclass, Struct, attrs class, model, NamedTuple or enum), "
+    "or use Runtime(trust_pickle=True)"
+)
 _decode_json = msgspec.json.Decoder().decode
 
 
@@ -50,7 +56,7 @@ NULL = Payload("null", b"")
 
 
 class PayloadConverter:
-    """Turns values into payloads and back.
+    """Turns values into payloads and back; safe to use from many threads.
 
     Args:
         trust_pickle: Store what has no other form with cloudpickle, and read such payloads. Whoever
@@ -118,21 +124,17 @@ class PayloadConverter:
     def encoder_for(self, hint: object) -> Encode:
         """The quickest way to store many values of one hint: ``encode(value, where="") -> Payload``."""
         plan = self._planner.plan(hint)
-        slow = self._slow_encode
+        exact, slow = plan.exact, self._slow_encode
 
         def walk(value: object, where: str = "") -> Payload:
             return slow(plan, value, where)
 
-        exact = plan.exact
-
         def quick(value: object, where: str = "") -> Payload:
             try:
                 if exact(value):
-                    if value is None:
-                        return NULL
-                    return Payload("json", encode_json(value))
+                    return NULL if value is None else Payload("json", encode_json(value))
             except (ValueError, RecursionError, AttributeError):
-                pass
+                pass  # The walk says what is wrong, and where.
             return slow(plan, value, where)
 
         encode = quick if plan.all_plain() else walk
@@ -142,19 +144,17 @@ class PayloadConverter:
     def decoder_for(self, hint: object) -> Decode:
         """The quickest way to read many values of one hint: ``decode(payload, where="") -> value``."""
         plan = self._planner.plan(hint)
-        slow = self._slow_decode
+        read, slow = decoder_of(hint) if plan.all_plain() else None, self._slow_decode
 
         def walk(payload: Payload, where: str = "") -> Any:
             return slow(plan, payload, where)
-
-        read = decoder_of(hint) if plan.all_plain() else None
 
         def quick(payload: Payload, where: str = "") -> Any:
             if payload.encoding == "json":
                 try:
                     return read(payload.data)  # type: ignore[misc]
                 except (msgspec.MsgspecError, RecursionError, ValueError):
-                    pass
+                    pass  # The walk reads more, and says what is wrong, and where.
             return slow(plan, payload, where)
 
         decode = walk if read is None else quick
@@ -162,10 +162,8 @@ class PayloadConverter:
         return decode
 
     def _remember(self, table: dict[Any, Any], hint: object, call: Any) -> None:
-        try:
+        with contextlib.suppress(TypeError):
             table[hint] = call
-        except TypeError:
-            pass
 
     def _slow_encode(self, plan: Plan, value: object, where: str) -> Payload:
         tree: Any = None
@@ -186,46 +184,44 @@ class PayloadConverter:
         except RecursionError:
             if self.trust_pickle:
                 return self._pickled(value, where, "")
-            path = find_cycle(value)
-            message = (
-                "is nested too deeply to be stored"
-                if path is None
-                else "contains itself, which cannot be stored"
-            )
-            raise PayloadEncodeError(f"{type(value).__name__} {message}", where, path or "$") from None
+            cycle = find_cycle(value)
+            problem = "contains itself" if cycle else "is nested too deeply"
+            message = f"{type(value).__name__} {problem}, which cannot be stored"
+            raise PayloadEncodeError(message, where, cycle or "$") from None
 
     def _refused(self, trouble: Trouble, value: object, where: str) -> Payload:
         message = trouble.message
         if trouble.kind == "unsupported":
             if self.trust_pickle:
                 return self._pickled(value, where, message)
-            message = (
-                f"{shorten(message, 300)}. Annotate it with its class (a dataclass, Struct, attrs class, model, "
-                "NamedTuple or enum), or use Runtime(trust_pickle=True)"
-            )
+            message = f"{shorten(message, 300)}. {_WAY_OUT}"
         raise PayloadEncodeError(shorten(message), where, trouble.path) from None
 
     def _pickled(self, value: object, where: str, message: str) -> Payload:
         try:
             return Payload("pickle", cloudpickle.dumps(value))
         except Exception as error:
-            text = f"{message + '; ' if message else ''}it cannot be pickled either: {type(error).__name__}: {error}"
-            raise PayloadEncodeError(shorten(text), where, "$") from error
+            reason = f"it cannot be pickled either: {type(error).__name__}: {error}"
+            message = f"{message}; {reason}" if message else reason
+            raise PayloadEncodeError(shorten(message), where) from error
 
     def _slow_decode(self, plan: Plan, payload: Payload, where: str) -> Any:
         encoding, data = payload.encoding, payload.data
+        if encoding == "pickle":
+            return self._unpickled(data, where)
+        if encoding not in _ENCODINGS:
+            message = f"expected {plan.name}, got the unknown encoding {shorten(repr(encoding), 60)}"
+            raise PayloadDecodeError(message, where)
         try:
-            if encoding in ("json", "tagged"):
-                return plan.load(_decode_json(data))
             if encoding == "null":
-                value: Any = None
-            elif encoding == "raw":
+                plan.dump(None)
+                return None
+            if encoding == "raw":
                 value = bytes(data)
-            elif encoding == "pickle":
-                return self._unpickled(data, where)
-            else:
-                raise Trouble("data", f"unknown encoding {glimpse(encoding)}; expected {plan.name}")
-            plan.dump(value)
+                if not plan.fits(value):
+                    plan.dump(value)
+                return value
+            return plan.load(_decode_json(data))
         except Trouble as trouble:
             raise PayloadDecodeError(shorten(trouble.message), where, trouble.path) from None
         except RecursionError:
@@ -234,7 +230,6 @@ class PayloadConverter:
         except (msgspec.MsgspecError, ValueError) as error:
             message = f"expected {plan.name}, got {len(data)} bytes that are not JSON: {error}"
             raise PayloadDecodeError(shorten(message), where) from None
-        return value
 
     def _unpickled(self, data: bytes, where: str) -> Any:
         if not self.trust_pickle:

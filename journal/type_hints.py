@@ -87,9 +87,8 @@ class CallHints:
             TypeError: The call does not fit; the message names the callable and what it takes.
         """
         count = len(args)
-        if not kwargs and not self.required_keywords:
-            if self.required <= count <= len(self.names):
-                return tuple(args), {}
+        if not kwargs and not self.required_keywords and self.required <= count <= len(self.names):
+            return tuple(args), {}
         if not self.known:
             return tuple(args), dict(kwargs or {})
         if count > len(self.names) and self.var_args is None:
@@ -236,9 +235,10 @@ def evaluate(annotation: Any, module: Mapping[str, Any], local: Mapping[str, Any
     # A class carries the annotation because ClassVar, Final and Required are only legal in one.
     holder = type("Holder", (), {"__annotations__": {"it": annotation}})
     try:
-        return typing.get_type_hints(holder, dict(module), dict(local), include_extras=True)["it"], True
+        hint = typing.get_type_hints(holder, dict(module), dict(local), include_extras=True)["it"]
     except Exception:  # noqa: BLE001 - evaluating an annotation runs whatever it says
         return Any, False
+    return (None if hint is type(None) else hint), True
 
 
 def substitute(hint: Any, variables: Mapping[Any, Any]) -> Any:
@@ -279,7 +279,7 @@ class _Resolver:
 
     def __init__(self, fn: Any) -> None:
         self.unresolved: list[str] = []
-        target = fn.__init__ if isinstance(fn, type) else fn
+        target: Any = inspect.getattr_static(fn, "__init__", fn) if isinstance(fn, type) else fn
         while hasattr(target, "func") and not hasattr(target, "__code__"):
             target = target.func
         target = inspect.unwrap(target)
@@ -307,7 +307,7 @@ class _Resolver:
             try:
                 return hint | None
             except TypeError:
-                return typing.Optional[hint]  # noqa: UP007, UP045 - not every hint has the operator
+                return typing.Optional[hint]  # noqa: UP045 - not every hint has the operator
         return hint
 
 

@@ -1,0 +1,271 @@
+"""The activity pool: starts attempts when a slot is free, and reports how each one ended.
+
+``async def`` activities run on the loop, plain ``def`` ones in threads. An attempt's time limit begins when it
+really starts, not while it waits for a slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..journal.clock import Clock
+from ..journal.errors import PayloadError
+from ..journal.failures import Failure, class_names
+from ..journal.fault_points import fault_point
+from ..journal.payloads import Payload, PayloadConverter
+from .activity import ActivityInfo
+from .attempts import Attempt, AttemptDeadlines
+from .context import ActivityContext, current_activity
+from .errors import ActivityTimeoutError
+from .failure_conversion import failure_of, with_source
+from .thread_pool import ThreadPool, Worker
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+log = logging.getLogger("everact.runtime")
+
+#: ``(attempt, result or failure)``; called on the loop, once for each attempt that was not withdrawn.
+Ended = Callable[[Attempt, Payload | Failure], None]
+
+
+class ActivityPool:
+    """Runs attempts for one shard; all methods belong to the loop's thread.
+
+    Attributes:
+        lost_threads: Names of threads that did not end after their attempt's limit.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        converter: PayloadConverter,
+        ended: Ended,
+        *,
+        runtime: Runtime,
+        max_async: int,
+        max_threads: int,
+    ) -> None:
+        self._loop = loop
+        self._converter = converter
+        self._ended = ended
+        self._runtime = runtime
+        self._free_async = max_async
+        self._free_threads = max_threads
+        self._waiting_async: deque[Attempt] = deque()
+        self._waiting_threads: deque[Attempt] = deque()
+        self._deadlines = AttemptDeadlines(loop, clock, self._expired)
+        self._threads = ThreadPool()
+        self._running: set[Attempt] = set()
+        self._all_done: asyncio.Future[None] | None = None
+        self._accepting = True
+        self.lost_threads: list[str] = []
+
+    def submit(self, attempt: Attempt) -> None:
+        """Start an attempt, now or as soon as a slot is free."""
+        if not self._accepting:
+            return  # it stays pending in the journal, and runs at the next start
+        if attempt.definition.is_async:
+            if self._free_async:
+                self._start_async(attempt)
+            else:
+                self._waiting_async.append(attempt)
+        elif self._free_threads:
+            self._start_thread(attempt)
+        else:
+            self._waiting_threads.append(attempt)
+
+    def withdraw(self, attempt: Attempt) -> None:
+        """Nobody wants the result any more: stop the attempt if it can be stopped."""
+        attempt.ended = True
+        self._deadlines.stop(attempt)
+        if attempt.task is not None:
+            attempt.task.cancel()
+
+    async def drain(self, grace: float) -> int:
+        """Start nothing more, and let what runs go on for ``grace`` seconds.
+
+        Returns:
+            How many attempts were cut; they are not counted and run again at the next start.
+        """
+        self._accepting = False
+        self._waiting_async.clear()
+        self._waiting_threads.clear()
+        if self._running and grace > 0:
+            self._all_done = self._loop.create_future()
+            await asyncio.wait([self._all_done], timeout=grace)
+        cut = [attempt for attempt in self._running if not attempt.ended]
+        for attempt in cut:
+            self.withdraw(attempt)
+        tasks = [attempt.task for attempt in self._running if attempt.task is not None]
+        if tasks:  # let their finally blocks run, but wait for nobody who refuses to end
+            await asyncio.wait(tasks, timeout=1.0)
+        return len(cut)
+
+    def close(self) -> None:
+        """Let go of threads and deadlines."""
+        self._deadlines.close()
+        self._threads.close()
+
+    # --- on the loop
+
+    def _start_async(self, attempt: Attempt) -> None:
+        self._free_async -= 1
+        self._running.add(attempt)
+        self._deadlines.start(attempt)
+        attempt.task = self._loop.create_task(self._run_async(attempt))
+
+    async def _run_async(self, attempt: Attempt) -> None:
+        outcome: Payload | Failure
+        current_activity.set(ActivityContext(self._info(attempt), self._runtime))
+        try:
+            fault_point("activity.start.before")
+            definition = attempt.definition
+            args, kwargs = definition.codec.decode_args(
+                self._converter, attempt.scheduled.args, attempt.scheduled.keywords
+            )
+            outcome = definition.codec.encode_result(self._converter, await definition.fn(*args, **kwargs))
+        except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001  (data for the workflow)
+            outcome = self._failure(error, attempt)
+        finally:
+            attempt.task = None
+            self._running.discard(attempt)
+            self._free_async += 1
+            self._next()
+        self._report(attempt, outcome)
+
+    def _report(self, attempt: Attempt, outcome: Payload | Failure) -> None:
+        if attempt.ended:
+            return
+        attempt.ended = True
+        self._deadlines.stop(attempt)
+        fault_point("activity.result.before")
+        self._ended(attempt, outcome)
+
+    def _next(self) -> None:
+        """Slots have become free."""
+        while self._waiting_async and self._free_async:
+            attempt = self._waiting_async.popleft()
+            if not attempt.ended:
+                self._start_async(attempt)
+        while self._waiting_threads and self._free_threads:
+            attempt = self._waiting_threads.popleft()
+            if not attempt.ended:
+                self._start_thread(attempt)
+        if self._all_done is not None and not self._running and not self._all_done.done():
+            self._all_done.set_result(None)
+
+    def _expired(self, attempt: Attempt) -> None:
+        """The attempt took too long: its outcome is the timeout, whatever it still does."""
+        if attempt.ended:
+            return
+        seconds = attempt.scheduled.start_to_close / 1_000_000
+        message = (
+            f"attempt {attempt.number} of activity {attempt.definition.name!r} took longer than "
+            f"start_to_close_timeout={seconds:g} s"
+        )
+        failure = Failure(
+            type="ActivityTimeoutError",
+            bases=class_names(ActivityTimeoutError),
+            message=message,
+            kind="timeout",
+            source=self._source(attempt),
+        )
+        task = attempt.task
+        self._report(attempt, failure)
+        if task is not None:
+            task.cancel()
+        elif isinstance(attempt.worker, Worker):
+            name = self._threads.give_up(attempt.worker)
+            self.lost_threads.append(name)
+            log.warning("%s; its thread %s did not end and was replaced", message, name)
+            self._thread_done(attempt)
+
+    # --- in threads
+
+    def _start_thread(self, attempt: Attempt) -> None:
+        self._free_threads -= 1
+        self._running.add(attempt)
+        context = contextvars.copy_context()
+        context.run(current_activity.set, ActivityContext(self._info(attempt), self._runtime))
+
+        def work(worker: Worker) -> None:
+            self._call(self._thread_started, attempt, worker)
+            outcome = context.run(self._run_sync, attempt)
+            self._call(self._thread_ended, attempt, worker, outcome)
+
+        self._threads.submit(work)
+
+    def _call(self, method: Callable[..., None], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(method, *args)
+        except RuntimeError:  # the loop is closed: the attempt was cut and runs again at the next start
+            return
+
+    def _run_sync(self, attempt: Attempt) -> Payload | Failure:
+        try:
+            fault_point("activity.start.before")
+            definition = attempt.definition
+            args, kwargs = definition.codec.decode_args(
+                self._converter, attempt.scheduled.args, attempt.scheduled.keywords
+            )
+            return definition.codec.encode_result(self._converter, definition.fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001  (data for the workflow; a thread must not die of it)
+            return self._failure(error, attempt)
+
+    def _thread_started(self, attempt: Attempt, worker: Worker) -> None:
+        if attempt in self._running:
+            attempt.worker = worker
+            if not attempt.ended:
+                self._deadlines.start(attempt)
+
+    def _thread_ended(self, attempt: Attempt, worker: Worker, outcome: Payload | Failure) -> None:
+        if worker.lost:
+            self.lost_threads.remove(worker.thread.name if worker.thread else "")
+            return
+        self._thread_done(attempt)
+        self._report(attempt, outcome)
+
+    def _thread_done(self, attempt: Attempt) -> None:
+        self._running.discard(attempt)
+        self._free_threads += 1
+        self._next()
+
+    # --- both
+
+    def _info(self, attempt: Attempt) -> ActivityInfo:
+        started = attempt.actor.state.started
+        command = attempt.scheduled.command
+        pending = attempt.actor.state.activities.get(command)
+        at = pending.scheduled_at if pending is not None else attempt.actor.state.now
+        return ActivityInfo(
+            activity_type=attempt.definition.name,
+            workflow_id=started.workflow_id,
+            run_id=started.run_id,
+            workflow_type=started.workflow_type,
+            command=command,
+            attempt=attempt.number,
+            idempotency_key=f"{started.run_id}/{command}",
+            scheduled_at=datetime.fromtimestamp(at / 1_000_000, UTC),
+        )
+
+    def _source(self, attempt: Attempt) -> tuple[str, int, int]:
+        return attempt.definition.name, attempt.scheduled.command, attempt.number
+
+    def _failure(self, error: BaseException, attempt: Attempt) -> Failure:
+        failure = failure_of(error, self._converter)
+        if isinstance(error, PayloadError):  # the same value fails the same way each time
+            failure = msgspec.structs.replace(failure, non_retryable=True)
+        if failure.kind in ("timeout", "cancelled"):
+            return failure
+        return with_source(failure, *self._source(attempt))
+

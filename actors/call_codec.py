@@ -1,0 +1,155 @@
+"""How the arguments and the result of one function are checked and encoded, at the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..journal.payloads import Payload, PayloadConverter
+from ..journal.type_hints import CallHints, hints_of
+
+_Encode = Callable[[Any, str], Payload]
+_Decode = Callable[[Payload, str], Any]
+
+
+class CallCodec:
+    """One function's arguments and result, to payloads and back.
+
+    Attributes:
+        label: What it is, for error texts: ``"activity charge"``.
+        hints: Its resolved signature.
+    """
+
+    __slots__ = (
+        "_arg_decoders",
+        "_arg_encoders",
+        "_converter",
+        "_decode_result",
+        "_encode_result",
+        "_result_decoder",
+        "_wheres",
+        "hints",
+        "label",
+    )
+
+    def __init__(self, fn: Callable[..., Any], label: str, *, skip_first: bool = False) -> None:
+        self.label = label
+        self.hints: CallHints = hints_of(fn, skip_first)
+        self._converter: PayloadConverter | None = None
+        self._wheres = tuple(f"argument {name!r} of {label}" for name in self.hints.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters, in order."""
+        return self.hints.names
+
+    @property
+    def required(self) -> int:
+        """How many of them have no default."""
+        return self.hints.required
+
+    def same_parameters(self, other: CallCodec) -> bool:
+        """Whether both take the same parameters."""
+        return self.names == other.names and self.required == other.required
+
+    def _prepare(self, converter: PayloadConverter) -> None:
+        self._converter = converter
+        self._arg_encoders: tuple[_Encode, ...] = tuple(map(converter.encoder_for, self.hints.hints))
+        self._arg_decoders: tuple[_Decode, ...] = tuple(map(converter.decoder_for, self.hints.hints))
+        self._encode_result: _Encode = converter.encoder_for(self.hints.returns)
+        self._decode_result: _Decode = converter.decoder_for(self.hints.returns)
+        decode, where = self._decode_result, f"result of {self.label}"
+        self._result_decoder: Callable[[Payload], Any] = lambda payload: decode(payload, where)
+
+    def encode_args(
+        self, converter: PayloadConverter, args: Sequence[Any], kwargs: dict[str, Any] | None = None
+    ) -> tuple[tuple[Payload, ...], tuple[str, ...]]:
+        """Check and encode the arguments of a call.
+
+        Returns:
+            One payload for each argument, and the names of the last ones, which were given by keyword.
+
+        Raises:
+            TypeError: Their number or names do not fit the signature.
+            PayloadEncodeError: A value does not fit its hint, or has no stored form.
+        """
+        if self._converter is not converter:
+            self._prepare(converter)
+        try:
+            positional, rest = self.hints.bind(args, kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.label}: {error}") from None
+        encoders = self._arg_encoders
+        if not rest and len(positional) <= len(encoders):
+            return tuple(
+                [encode(value, where) for encode, value, where in zip(encoders, positional, self._wheres, strict=False)]
+            ), ()
+        payloads = [self._encode_at(converter, position, value) for position, value in enumerate(positional)]
+        for name, value in rest.items():
+            where = f"argument {name!r} of {self.label}"
+            payloads.append(converter.encode(value, self.hints.hint_of(name), where=where))
+        return tuple(payloads), tuple(rest)
+
+    def _encode_at(self, converter: PayloadConverter, position: int, value: Any) -> Payload:
+        where = f"argument {position + 1} of {self.label}"
+        return converter.encode(value, self.hints.hint_at(position), where=where)
+
+    def decode_args(
+        self, converter: PayloadConverter, payloads: Sequence[Payload], keywords: Sequence[str] = ()
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Decode what ``encode_args`` made, for a call of the function as it is now.
+
+        Raises:
+            PayloadDecodeError: A stored value does not fit the hint.
+            TypeError: The stored arguments do not fit the signature any more.
+        """
+        if self._converter is not converter:
+            self._prepare(converter)
+        decoders = self._arg_decoders
+        if not keywords and self.required <= len(payloads) <= len(decoders):
+            return [
+                decode(payload, where)
+                for decode, payload, where in zip(decoders, payloads, self._wheres, strict=False)
+            ], {}
+        count = len(payloads) - len(keywords)
+        args = [
+            converter.decode(
+                payload, self.hints.hint_at(position), where=f"argument {position + 1} of {self.label}"
+            )
+            for position, payload in enumerate(payloads[:count])
+        ]
+        named = {
+            name: converter.decode(payload, self.hints.hint_of(name), where=f"argument {name!r} of {self.label}")
+            for name, payload in zip(keywords, payloads[count:], strict=True)
+        }
+        try:
+            self.hints.bind(args, named)
+        except TypeError as error:
+            raise TypeError(f"{self.label}: the stored arguments do not fit its signature: {error}") from None
+        return args, named
+
+    def encode_result(self, converter: PayloadConverter, value: Any) -> Payload:
+        """Encode what the function returned.
+
+        Raises:
+            PayloadEncodeError: It does not fit the return hint, or has no stored form.
+        """
+        if self._converter is not converter:
+            self._prepare(converter)
+        return self._encode_result(value, f"result of {self.label}")
+
+    def result_decoder(self, converter: PayloadConverter) -> Callable[[Payload], Any]:
+        """``decode_result`` for this converter as a function of the payload alone."""
+        if self._converter is not converter:
+            self._prepare(converter)
+        return self._result_decoder
+
+    def decode_result(self, converter: PayloadConverter, payload: Payload) -> Any:
+        """Decode a stored result.
+
+        Raises:
+            PayloadDecodeError: It does not fit the return hint.
+        """
+        if self._converter is not converter:
+            self._prepare(converter)
+        return self._decode_result(payload, f"result of {self.label}")

@@ -1,0 +1,124 @@
+"""What workflow code waits for: one awaitable a command, numbered at the call (R9)."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable, Generator
+from contextvars import Context
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from ..journal.payloads import Payload
+
+if TYPE_CHECKING:
+    from .workflow_instance import WorkflowInstance
+
+Decode = Callable[[Payload], Any]
+
+
+class CommandFuture(asyncio.Future[Any]):
+    """The result of a command to come.
+
+    A future, so that ``gather`` and ``wait`` take it as it is; and coroutine-like, so that
+    ``asyncio.create_task`` and ``TaskGroup.create_task`` take it too.
+
+    Attributes:
+        command: Its number in the run.
+        decode: Turns the stored result into a value.
+        label: What it is, for people: ``"activity charge"``.
+        place: Code and line of the call.
+    """
+
+    __slots__ = ("_awaited", "_host", "_steps", "command", "decode", "label", "place")
+
+    def __init__(
+        self, host: WorkflowInstance, command: int, label: str, decode: Decode, place: tuple[CodeType, int]
+    ) -> None:
+        super().__init__(loop=host.loop)
+        self._host = host
+        self._awaited = False
+        self._steps: Generator[Any, None, Any] | None = None
+        self.command = command
+        self.label = label
+        self.decode = decode
+        self.place = place
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Withdraw the command; a second time does nothing."""
+        if self.done():
+            return False
+        self._host.cancel_activity(self.command)
+        return super().cancel(msg)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        self._awaited = True
+        return super().__await__()
+
+    __iter__ = __await__
+
+    def add_done_callback(self, fn: Callable[..., object], /, *, context: Context | None = None) -> None:
+        """As for any future; whoever adds one has taken notice of the command."""
+        self._awaited = True
+        super().add_done_callback(fn, context=context)
+
+    # --- the side that makes it look like a coroutine
+
+    def send(self, value: Any) -> Any:
+        """Go on, as a coroutine that awaits this future would."""
+        if self._steps is None:
+            self._steps = self.__await__()
+        return self._steps.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise inside that coroutine."""
+        if self._steps is None:
+            self._steps = self.__await__()
+        return self._steps.throw(*error)
+
+    def close(self) -> None:
+        """End that coroutine."""
+        if self._steps is not None:
+            self._steps.close()
+
+    def __del__(self) -> None:
+        if not self._awaited and not self._host.loop.discarded:
+            code, line = self.place
+            warnings.warn_explicit(
+                f"{self.label} was started and never awaited; its result is lost",
+                RuntimeWarning,
+                code.co_filename,
+                line,
+            )
+
+
+class DurableTimer:
+    """A timer of the run; what ``loop.call_later`` gives back."""
+
+    __slots__ = ("_args", "_callback", "_context", "_host", "command")
+
+    def __init__(
+        self,
+        host: WorkflowInstance,
+        command: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+    ) -> None:
+        self._host = host
+        self.command = command
+        self._callback = callback
+        self._args = args
+        self._context = context
+
+    def cancel(self) -> None:
+        """Withdraw it; nothing stays behind."""
+        self._host.cancel_timer(self.command)
+
+    def cancelled(self) -> bool:
+        """Whether it is gone."""
+        return self.command not in self._host.timers
+
+    def fire(self) -> None:
+        """Call what waits for it, in this turn."""
+        self._host.loop.call_soon(self._callback, *self._args, context=self._context)

@@ -1,0 +1,227 @@
+"""What the decorators make of classes and functions: names, handlers, options, and how calls are encoded."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .call_codec import CallCodec
+from .errors import RegistrationError
+from .options import DEFAULT_ACTIVITY_OPTIONS, ResolvedActivityOptions
+
+MARK = "__everact_mark__"
+DEFINITION = "__everact_definition__"
+
+
+class Mark:
+    """What a decorator leaves on a method.
+
+    Attributes:
+        kind: ``run``, ``init``, ``signal``, ``query`` or ``update``.
+        name: Name of the handler; None is dynamic later on.
+        validator: For updates, the validating function.
+    """
+
+    __slots__ = ("kind", "name", "validator")
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind = kind
+        self.name = name
+        self.validator: Callable[..., None] | None = None
+
+
+def put_mark(fn: Callable[..., Any], kind: str, name: str | None, decorator: str) -> Mark:
+    """Mark a method, refusing what the decorator does not fit.
+
+    Raises:
+        RegistrationError: Not a plain method, already marked, of the wrong colour, or its class body already
+            has a handler under this Python name.
+    """
+    if isinstance(fn, staticmethod | classmethod | property) or not inspect.isfunction(fn):
+        raise RegistrationError(f"@{decorator} goes on a plain method, not on {fn!r}")
+    if name is not None and (not isinstance(name, str) or not name):
+        raise RegistrationError(f"@{decorator}(name=...) must be a string that is not empty, not {name!r}")
+    if MARK in fn.__dict__:
+        raise RegistrationError(
+            f"{fn.__qualname__} is already declared as a {fn.__dict__[MARK].kind}; a method is one of "
+            f"run, signal, query, update"
+        )
+    if kind == "run" and not inspect.iscoroutinefunction(fn):
+        raise RegistrationError(f"@{decorator}: {fn.__qualname__} must be 'async def'")
+    if kind == "query" and (inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn)):
+        raise RegistrationError(
+            f"@{decorator}: {fn.__qualname__} must be a plain 'def': a query answers at once and changes nothing "
+            f"(an update may await)"
+        )
+    _refuse_second_definition(fn, decorator)
+    mark = Mark(kind, name or fn.__name__)
+    fn.__dict__[MARK] = mark
+    return mark
+
+
+def _refuse_second_definition(fn: Callable[..., Any], decorator: str) -> None:
+    """A second method of one name would silently replace the first; look into the class body being made."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(__package__ or ""):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None or "__qualname__" not in frame.f_locals:
+        return
+    earlier = frame.f_locals.get(fn.__name__)
+    if earlier is not None and MARK in getattr(earlier, "__dict__", {}):
+        raise RegistrationError(
+            f"@{decorator}: {fn.__qualname__} is declared twice in its class "
+            f"(lines {earlier.__code__.co_firstlineno} and {fn.__code__.co_firstlineno}); the second would "
+            f"replace the first"
+        )
+
+
+class HandlerDefinition:
+    """One signal, query or update of a workflow."""
+
+    __slots__ = ("codec", "fn", "is_async", "kind", "name", "validator")
+
+    def __init__(self, mark: Mark, fn: Callable[..., Any], workflow: str) -> None:
+        self.kind = mark.kind
+        self.name = mark.name
+        self.fn = fn
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.validator = mark.validator
+        self.codec = CallCodec(fn, f"{mark.kind} {workflow}.{mark.name}", skip_first=True)
+
+
+class WorkflowDefinition:
+    """One workflow type.
+
+    Attributes:
+        name: How the journal knows it.
+        cls: The user's class.
+        run: Its main, unbound.
+        codec: Encodes the arguments and the result of ``run``.
+        takes_args: ``__init__`` gets the arguments too.
+        on_crash: ``quarantine``, or ``fail``.
+    """
+
+    __slots__ = ("cls", "codec", "handlers", "name", "on_crash", "run", "takes_args")
+
+    def __init__(self, cls: type[Any], name: str, on_crash: str) -> None:
+        self.cls = cls
+        self.name = name
+        self.on_crash = on_crash
+        self.handlers: dict[str, dict[str, HandlerDefinition]] = {"signal": {}, "query": {}, "update": {}}
+        run: Callable[..., Any] | None = None
+        for attribute in dir(cls):
+            fn = inspect.getattr_static(cls, attribute, None)
+            mark = getattr(fn, "__dict__", {}).get(MARK)
+            if not isinstance(mark, Mark):
+                continue
+            assert inspect.isfunction(fn)
+            if mark.kind == "run":
+                if run is not None:
+                    raise RegistrationError(
+                        f"workflow class {cls.__qualname__} has two @workflow.run methods: "
+                        f"{run.__name__} and {fn.__name__}; it needs exactly one"
+                    )
+                run = fn
+            elif mark.kind != "init":
+                self._add_handler(mark, fn)
+        if run is None:
+            raise RegistrationError(
+                f"workflow class {cls.__qualname__} has no run method: put @workflow.run on one 'async def' method"
+            )
+        self.run = run
+        self.codec = CallCodec(run, f"workflow {name}", skip_first=True)
+        init_mark = getattr(cls.__init__, "__dict__", {}).get(MARK)
+        self.takes_args = init_mark is not None
+        if self.takes_args and not self.codec.same_parameters(CallCodec(cls.__init__, name, skip_first=True)):
+            raise RegistrationError(
+                f"@workflow.init: {cls.__qualname__}.__init__ must take the same parameters as "
+                f"{run.__name__}: ({', '.join(self.codec.names)})"
+            )
+        if not self.takes_args:
+            self._check_plain_init()
+
+    def _check_plain_init(self) -> None:
+        if self.cls.__init__ is object.__init__:
+            return
+        codec = CallCodec(self.cls.__init__, self.name, skip_first=True)
+        if codec.required:
+            raise RegistrationError(
+                f"{self.cls.__qualname__}.__init__ has parameters ({', '.join(codec.names)}), but it is called "
+                f"without arguments: give it @workflow.init to get run's arguments, or take them in run"
+            )
+
+    def _add_handler(self, mark: Mark, fn: Callable[..., Any]) -> None:
+        same_kind = self.handlers[mark.kind]
+        if mark.name in same_kind:
+            raise RegistrationError(
+                f"workflow class {self.cls.__qualname__} has two {mark.kind} handlers named {mark.name!r}: "
+                f"{same_kind[mark.name].fn.__name__} and {fn.__name__}"
+            )
+        same_kind[mark.name] = HandlerDefinition(mark, fn, self.name)
+
+
+class ActivityDefinition:
+    """One activity.
+
+    Attributes:
+        name: How the journal knows it.
+        fn: The user's function, unwrapped; bound when a bound method was registered.
+        is_async: It runs on the loop; otherwise in a thread.
+        is_method: Its first parameter is ``self``.
+        options: Its declared options, checked.
+        codec: Encodes its arguments and its result.
+    """
+
+    __slots__ = ("codec", "fn", "is_async", "is_method", "name", "options")
+
+    def __init__(
+        self, fn: Callable[..., Any], name: str, options: ResolvedActivityOptions = DEFAULT_ACTIVITY_OPTIONS
+    ) -> None:
+        self.fn = fn
+        self.name = name
+        self.is_async = inspect.iscoroutinefunction(fn)
+        parameters = list(inspect.signature(fn).parameters)
+        self.is_method = bool(parameters) and parameters[0] == "self"
+        self.options = options
+        self.codec = CallCodec(fn, f"activity {name}", skip_first=self.is_method)
+
+    def bound_to(self, instance: object) -> ActivityDefinition:
+        """The same activity with its ``self``."""
+        bound = ActivityDefinition.__new__(ActivityDefinition)
+        for slot in self.__slots__:
+            setattr(bound, slot, getattr(self, slot))
+        bound.fn = self.fn.__get__(instance)
+        return bound
+
+
+def workflow_definition(cls: object) -> WorkflowDefinition:
+    """Return a class's definition.
+
+    Raises:
+        RegistrationError: It is no class, or lacks ``@workflow.defn``.
+    """
+    if not isinstance(cls, type):
+        raise RegistrationError(f"{cls!r} is not a workflow class: pass the class declared with @workflow.defn")
+    definition = cls.__dict__.get(DEFINITION)
+    if not isinstance(definition, WorkflowDefinition):
+        raise RegistrationError(f"{cls.__qualname__} is not a workflow class: it lacks the @workflow.defn decorator")
+    return definition
+
+
+def activity_definition(fn: object) -> ActivityDefinition:
+    """Return a function's definition; a bound method keeps its ``self``.
+
+    Raises:
+        RegistrationError: It is no function, or lacks ``@activity.defn``.
+    """
+    definition = getattr(fn, DEFINITION, None)
+    if not isinstance(definition, ActivityDefinition):
+        name = getattr(fn, "__qualname__", None) or repr(fn)
+        raise RegistrationError(f"{name} is not an activity: it lacks the @activity.defn decorator")
+    owner = getattr(fn, "__self__", None)
+    if definition.is_method and owner is not None:
+        return definition.bound_to(owner)
+    return definition
+

@@ -1,0 +1,203 @@
+"""What outsiders see of a run: a summary in lists, a description, its history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ..journal import events as ev
+from ..journal.failures import Failure
+from ..journal.fold import RunState
+from ..journal.run_index import RunRow
+
+
+def utc(at: int) -> datetime:
+    """A time of the journal (microseconds since the epoch) as a datetime."""
+    return datetime.fromtimestamp(at // 1_000_000, UTC).replace(microsecond=at % 1_000_000)
+
+
+@dataclass(frozen=True)
+class WorkflowSummary:
+    """One line of a list.
+
+    Attributes:
+        workflow_id: Its id.
+        run_id: The run.
+        workflow_type: Its type.
+        status: running, completed, failed, cancelled, terminated, quarantined or held.
+        started_at: UTC.
+        closed_at: UTC; None while open.
+    """
+
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    status: str
+    started_at: datetime
+    closed_at: datetime | None
+
+
+def summary(row: RunRow) -> WorkflowSummary:
+    """A run's line in lists."""
+    return WorkflowSummary(
+        row.workflow_id,
+        row.run_id,
+        row.workflow_type,
+        row.status,
+        utc(row.started_at),
+        utc(row.closed_at) if row.closed_at else None,
+    )
+
+
+@dataclass(frozen=True)
+class PendingActivityInfo:
+    """An activity that has no outcome yet.
+
+    Attributes:
+        activity_type: Its name.
+        command: Number of the call in the run.
+        attempt: The attempt that runs, or runs next.
+        scheduled_at: UTC.
+        next_attempt_at: When the next attempt may start; None when one runs or is about to.
+        last_failure: Why the attempt before failed.
+    """
+
+    activity_type: str
+    command: int
+    attempt: int
+    scheduled_at: datetime
+    next_attempt_at: datetime | None
+    last_failure: str | None
+
+
+@dataclass(frozen=True)
+class WorkflowDescription(WorkflowSummary):
+    """Everything known of a run without running its code.
+
+    Attributes:
+        pending_activities: What it waits for.
+        timers: Deadlines of its timers, soonest first.
+        conditions: Places of the conditions that it waits for without a time limit.
+        cancel_requested: Somebody has asked it to cancel.
+        backlog: Received messages that no turn has delivered.
+        dead_letters: Messages that could not be handled, each with its reason.
+        failure: Why it failed, or why it stands still.
+        history_length: Number of its events.
+    """
+
+    pending_activities: tuple[PendingActivityInfo, ...]
+    timers: tuple[datetime, ...]
+    conditions: tuple[str, ...]
+    cancel_requested: bool
+    backlog: int
+    dead_letters: tuple[str, ...]
+    failure: str | None
+    history_length: int
+
+    @property
+    def waiting_on(self) -> str:
+        """One line: what the run waits for."""
+        waits = [f"activity {a.activity_type} (attempt {a.attempt})" for a in self.pending_activities]
+        waits += [f"timer until {t:%Y-%m-%d %H:%M:%S}" for t in self.timers]
+        waits += [f"condition at {place}" for place in self.conditions]
+        return "; ".join(waits) or ("nothing" if self.closed_at or self.failure else "a message")
+
+
+def describe(state: RunState) -> WorkflowDescription:
+    """Describe a run from its fold."""
+    started = state.started
+    failure: Failure | None = None
+    if state.stall is not None:
+        failure = state.stall.failure
+    elif isinstance(state.outcome, ev.WorkflowFailed):
+        failure = state.outcome.failure
+    return WorkflowDescription(
+        workflow_id=started.workflow_id,
+        run_id=started.run_id,
+        workflow_type=started.workflow_type,
+        status=state.status,
+        started_at=utc(state.started_at),
+        closed_at=utc(state.closed_at) if state.closed_at else None,
+        pending_activities=tuple(
+            PendingActivityInfo(
+                pending.scheduled.activity_type,
+                command,
+                pending.attempt,
+                utc(pending.scheduled_at),
+                utc(pending.next_at) if pending.next_at else None,
+                None if pending.last_failure is None else _one_line(pending.last_failure),
+            )
+            for command, pending in state.activities.items()
+        ),
+        timers=tuple(sorted(utc(timer.deadline) for timer in state.timers.values())),
+        conditions=tuple(state.waiting),
+        cancel_requested=state.cancel is not None,
+        backlog=0 if state.outcome else len(state.unread),
+        dead_letters=(
+            *(f"event {letter.message}: {_one_line(letter.failure)}" for letter in state.dead_letters),
+            *(
+                f"event {number}: {event.name!r} was not delivered before the run ended"
+                for number, event in (state.unread.items() if state.outcome else ())
+                if isinstance(event, ev.Message)
+            ),
+        ),
+        failure=None if failure is None else f"{_one_line(failure)}\n{failure.trace}".rstrip(),
+        history_length=state.last_event,
+    )
+
+
+def _one_line(failure: Failure) -> str:
+    return f"{failure.type}: {failure.message}"
+
+
+@dataclass(frozen=True)
+class HistoryEvent:
+    """One event of a run.
+
+    Attributes:
+        number: From 1.
+        at: When its turn ran, UTC.
+        kind: Name of the event, such as ``ActivityScheduled``.
+        event: The event itself.
+    """
+
+    number: int
+    at: datetime
+    kind: str
+    event: ev.Event
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The event's fields by name."""
+        return ev.event_fields(self.event)
+
+
+class History:
+    """All events of a run, in order.
+
+    Attributes:
+        workflow_id: Its id.
+        run_id: The run.
+        records: Its records as the journal holds them, each with its time in microseconds.
+        events: Every event, numbered.
+    """
+
+    def __init__(self, workflow_id: str, run_id: str, records: list[tuple[int, ev.Record]]) -> None:
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.records = records
+        self.events: list[HistoryEvent] = []
+        for at, record in records:
+            inside: list[ev.Event] = [*record.inputs]
+            if isinstance(record, ev.Turn):
+                inside += record.outputs
+            for event in inside:
+                self.events.append(HistoryEvent(len(self.events) + 1, utc(at), type(event).__name__, event))
+
+    def __iter__(self) -> Iterator[HistoryEvent]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)

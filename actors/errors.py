@@ -1,0 +1,324 @@
+"""What users of workflows meet: errors at the call, outcomes of runs, and failures inside workflow code.
+
+``args`` of each error are its constructor's arguments, so all of them can be pickled.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from ..journal.errors import EveractError
+from ..journal.failures import Failure, class_names
+
+
+def known_names(names: Sequence[str]) -> str:
+    """List the names a user may have meant, for error texts."""
+    return ", ".join(sorted(names)) if names else "none"
+
+
+class RegistrationError(EveractError):
+    """A class or function is no proper workflow or activity; raised where it is declared or registered."""
+
+
+class WorkflowNotRegisteredError(EveractError):
+    """The runtime was not given this workflow type.
+
+    Attributes:
+        name: The type asked for.
+        known: The types that the runtime has.
+    """
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"workflow type {self.name!r} is not registered with this runtime; known: {known_names(self.known)}. "
+            f"Pass it in Runtime(..., workflows=[...])."
+        )
+
+
+class ActivityNotRegisteredError(EveractError):
+    """The runtime was not given this activity; raised in the workflow at the call."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"activity {self.name!r} is not registered with this runtime; known: {known_names(self.known)}. "
+            f"Pass it in Runtime(..., activities=[...])."
+        )
+
+
+class WorkflowAlreadyStartedError(EveractError):
+    """The id is taken and the start options refuse it; nothing was written."""
+
+    def __init__(self, workflow_id: str, run_id: str, status: str) -> None:
+        super().__init__(workflow_id, run_id, status)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.status = status
+
+    def __str__(self) -> str:
+        option = "if_running" if self.status in {"running", "quarantined", "held"} else "if_closed"
+        choices = "'attach', 'replace'" if option == "if_running" else "'allow', 'attach', 'allow_if_failed'"
+        return (
+            f"workflow {self.workflow_id!r} already exists (run {self.run_id}, {self.status}) and {option} refuses "
+            f"it; nothing was started. Other choices: {option}={choices}."
+        )
+
+
+class WorkflowNotFoundError(EveractError):
+    """The journal has no run of this id."""
+
+    def __init__(self, workflow_id: str, run_id: str | None = None) -> None:
+        super().__init__(workflow_id, run_id)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        run = f" with run id {self.run_id!r}" if self.run_id else ""
+        return f"no workflow {self.workflow_id!r}{run} in this journal: spawn it first, or check the id"
+
+
+class WorkflowClosedError(EveractError):
+    """The message came after the run had ended; it was not accepted."""
+
+    def __init__(self, workflow_id: str, run_id: str, status: str) -> None:
+        super().__init__(workflow_id, run_id, status)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.status = status
+
+    def __str__(self) -> str:
+        return f"workflow {self.workflow_id!r} (run {self.run_id}) is {self.status}: it takes no more messages"
+
+
+class UnknownHandlerError(EveractError):
+    """The workflow has no signal, query or update of this name; nothing was written."""
+
+    def __init__(self, kind: str, name: str, workflow_type: str, known: Sequence[str]) -> None:
+        super().__init__(kind, name, workflow_type, known)
+        self.kind = kind
+        self.name = name
+        self.workflow_type = workflow_type
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"workflow {self.workflow_type} has no {self.kind} {self.name!r}; "
+            f"it has: {known_names(self.known)}"
+        )
+
+
+class RequestIdReusedError(EveractError):
+    """The request id was used before for another message; nothing was written."""
+
+    def __init__(self, request_id: str, workflow_id: str) -> None:
+        super().__init__(request_id, workflow_id)
+        self.request_id = request_id
+        self.workflow_id = workflow_id
+
+    def __str__(self) -> str:
+        return (
+            f"request id {self.request_id!r} was already used on workflow {self.workflow_id!r} with another name "
+            f"or other arguments: a repeat must be equal, a new message needs a new id"
+        )
+
+
+class RuntimeClosedError(EveractError):
+    """The ``Runtime`` was left, or is not entered yet."""
+
+
+class ResultTimeoutError(EveractError, builtins.TimeoutError):
+    """The run had no result within the time given; it goes on."""
+
+
+class QueryFailedError(EveractError):
+    """The query's handler raised; the run is untouched."""
+
+
+class UpdateRejectedError(EveractError):
+    """The update's validator refused it; nothing was written."""
+
+
+class UpdateFailedError(EveractError):
+    """The update's handler raised; ``__cause__`` says what. The run goes on."""
+
+
+class UpdateCutError(EveractError):
+    """The run closed before the update's handler was done."""
+
+
+class WorkflowFailedError(EveractError):
+    """The run failed; ``__cause__`` is what left its code."""
+
+    def __init__(self, workflow_id: str, run_id: str, message: str = "") -> None:
+        super().__init__(workflow_id, run_id, message)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.message = message
+
+    _verb = "failed"
+
+    def __str__(self) -> str:
+        return f"workflow {self.workflow_id!r} (run {self.run_id}) {self._verb}: {self.message}"
+
+
+class WorkflowCancelledError(WorkflowFailedError):
+    """The run was cancelled."""
+
+    _verb = "was cancelled"
+
+
+class WorkflowTerminatedError(WorkflowFailedError):
+    """The run was terminated from outside."""
+
+    _verb = "was terminated"
+
+
+class WorkflowQuarantinedError(WorkflowFailedError):
+    """The run's code raised what is no failure (a bug); its state and inputs are kept for a fixed version."""
+
+    _verb = "is quarantined"
+
+
+class WorkflowHeldError(WorkflowFailedError):
+    """The run's code does not fit its history, or is not registered; it goes on when fitting code arrives."""
+
+    _verb = "is held"
+
+
+class NondeterminismError(EveractError):
+    """Replay did not repeat what the journal holds; the run is held until fitting code arrives.
+
+    Attributes:
+        expected: What the journal holds at this place.
+        actual: What the code did.
+        place: ``file:line`` of the code that differs, as far as known.
+        last_common: The last command that both agree on.
+        event: Number of the event whose delivery differs.
+    """
+
+    def __init__(self, expected: str, actual: str, place: str, last_common: str, event: int) -> None:
+        super().__init__(expected, actual, place, last_common, event)
+        self.expected = expected
+        self.actual = actual
+        self.place = place
+        self.last_common = last_common
+        self.event = event
+
+    def __str__(self) -> str:
+        return (
+            f"replay differs from the journal at event {self.event}: the journal has {self.expected}, the code did "
+            f"{self.actual} ({self.place}); last in common: {self.last_common}. The run's code was changed under "
+            f"it, or reads something that replay cannot repeat (clock, randomness, shared module state, files)."
+        )
+
+
+# --- inside workflow code ---------------------------------------------------------------------------------------
+
+
+class FailureError(EveractError):
+    """Root of the errors that end a run as failed when they leave its ``run``.
+
+    Attributes:
+        failure: The stored form, when the error came out of the journal.
+    """
+
+    failure: Failure | None = None
+
+    def caused_by(self, kind: type[BaseException] | str) -> bool:
+        """Whether this error, or one in its chain of causes, is of a class or a subclass of it.
+
+        Works by recorded names, so it holds after a restart and across processes.
+
+        Args:
+            kind: The class, or its bare or dotted name.
+        """
+        error: BaseException | None = self
+        while error is not None:
+            failure = error.failure if isinstance(error, FailureError) else None
+            names = failure.names() if failure else frozenset(class_names(type(error)))
+            wanted = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+            if wanted in names:
+                return True
+            error = error.__cause__
+        return False
+
+
+class ApplicationError(FailureError):
+    """A failure that workflow or activity code raises on purpose; also how other errors come back.
+
+    Attributes:
+        message: For people.
+        details: Values that travel with it.
+        type: Class name of the original error; ``ApplicationError`` when raised as such.
+        non_retryable: No further attempt is made.
+        next_retry_delay: Wait before the next attempt, instead of the policy's.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *details: Any,
+        type: str | None = None,  # noqa: A002  (Temporal's word)
+        non_retryable: bool = False,
+        next_retry_delay: timedelta | None = None,
+    ) -> None:
+        super().__init__(message, *details)
+        self.message = message
+        self.details = details
+        self.type = type or "ApplicationError"
+        self.non_retryable = non_retryable
+        self.next_retry_delay = next_retry_delay
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild_application_error, (self.args, self.__dict__))
+
+    def __str__(self) -> str:
+        return self.message if self.type == "ApplicationError" else f"{self.type}: {self.message}"
+
+
+def _rebuild_application_error(args: tuple[Any, ...], state: dict[str, Any]) -> ApplicationError:
+    error = ApplicationError(*args)
+    error.__dict__.update(state)
+    return error
+
+
+class ActivityError(FailureError):
+    """An activity failed for good; ``__cause__`` is the last attempt's error.
+
+    Attributes:
+        activity_type: Name of the activity.
+        command: Its command number in the run.
+        attempt: The last attempt, from 1.
+        retry_state: Why there is no further attempt.
+    """
+
+    def __init__(self, message: str, activity_type: str, command: int, attempt: int, retry_state: str = "") -> None:
+        super().__init__(message, activity_type, command, attempt, retry_state)
+        self.message = message
+        self.activity_type = activity_type
+        self.command = command
+        self.attempt = attempt
+        self.retry_state = retry_state
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ActivityTimeoutError(FailureError, builtins.TimeoutError):
+    """An attempt took longer than one of its limits; the message names the option."""
+
+
+class ActivityCancelledError(FailureError):
+    """The activity ended because it was told to stop."""

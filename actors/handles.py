@@ -1,0 +1,177 @@
+"""References to workflow actors: send messages, wait for results, look inside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+from .addresses import Address
+from .descriptions import History, WorkflowDescription
+from .options import QUERY_TIMEOUT
+from .typing import R, Ts
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+W = TypeVar("W")
+R_result = TypeVar("R_result", covariant=True)
+R2 = TypeVar("R2")
+
+OnStall = Literal["raise", "wait"]
+
+
+class ActorRef(Generic[W]):
+    """Where a workflow actor is, and how to talk to it.
+
+    Attributes:
+        workflow_id: Its id.
+        run_id: The run it is bound to; None is whichever run is the newest.
+    """
+
+    def __init__(self, runtime: Runtime, workflow_id: str, run_id: str | None, definition: Any = None) -> None:
+        self._runtime = runtime
+        self._definition = definition
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address}>"
+
+    @property
+    def address(self) -> str:
+        """``everact://<cluster>/<workflow id>[/<run id>]``; ``runtime.ref`` takes it."""
+        return str(Address(self._runtime.name, self.workflow_id, self.run_id))
+
+    @overload
+    async def tell(
+        self, handler: Callable[[W, *Ts], Awaitable[None] | None], /, *args: *Ts, request_id: str | None = None
+    ) -> None: ...
+    @overload
+    async def tell(self, handler: str, /, *args: Any, request_id: str | None = None) -> None: ...
+    async def tell(self, handler: Any, /, *args: Any, request_id: str | None = None) -> None:
+        """Send a signal; returns once it is durable.
+
+        Args:
+            handler: The signal method, or its name.
+            *args: Its arguments.
+            request_id: A repeat with the same one is applied once.
+
+        Raises:
+            UnknownHandlerError: The workflow has no such signal.
+            TypeError: Wrong number of arguments.
+            PayloadEncodeError: An argument does not fit its hint, or has no stored form.
+            WorkflowNotFoundError: There is no such workflow.
+            WorkflowClosedError: The run has ended.
+            RequestIdReusedError: The request id belongs to another message.
+            CommitUnknownError: Whether it is durable is unknown; repeat with the same request id.
+        """
+        await self._runtime._signal(self, handler, args, request_id)
+
+    @overload
+    async def ask(
+        self, handler: Callable[[W, *Ts], Awaitable[R2]], /, *args: *Ts, request_id: str | None = None
+    ) -> R2: ...
+    @overload
+    async def ask(self, handler: Callable[[W, *Ts], R2], /, *args: *Ts, request_id: str | None = None) -> R2: ...
+    @overload
+    async def ask(self, handler: str, /, *args: Any, request_id: str | None = None) -> Any: ...
+    async def ask(self, handler: Any, /, *args: Any, request_id: str | None = None) -> Any:
+        """Send an update and wait for its answer: it is journalled and may change the run.
+
+        Args:
+            handler: The update method, or its name.
+            *args: Its arguments.
+            request_id: A repeat with the same one is applied once, and gets the same answer.
+
+        Raises:
+            UpdateRejectedError: The validator refused it; nothing was written.
+            UpdateFailedError: The handler raised; ``__cause__`` says what.
+            UpdateCutError: The run ended before the handler was done.
+            Exception: And as ``tell``.
+        """
+        return await self._runtime._update(self, handler, args, request_id)
+
+    @overload
+    async def query(
+        self, handler: Callable[[W, *Ts], R], /, *args: *Ts, timeout: timedelta = QUERY_TIMEOUT  # noqa: ASYNC109
+    ) -> R: ...
+    @overload
+    async def query(
+        self, handler: str, /, *args: Any, timeout: timedelta = QUERY_TIMEOUT  # noqa: ASYNC109
+    ) -> Any: ...
+    async def query(
+        self, handler: Any, /, *args: Any, timeout: timedelta = QUERY_TIMEOUT  # noqa: ASYNC109
+    ) -> Any:
+        """Read the run's state through a query handler; never journalled, works on closed runs.
+
+        Args:
+            handler: The query method, or its name.
+            *args: Its arguments.
+            timeout: Limit; default 10 seconds.
+
+        Raises:
+            QueryFailedError: The handler raised, or tried to change the run.
+            TimeoutError: There was no answer in time.
+            Exception: And as ``tell``.
+        """
+        return await self._runtime._query(self, handler, args, timeout)
+
+
+class WorkflowHandle(ActorRef[W], Generic[W, R_result]):
+    """An ``ActorRef`` with everything else one can do to a workflow."""
+
+    signal = ActorRef.tell
+    execute_update = ActorRef.ask
+
+    async def result(
+        self, *, timeout: timedelta | float | None = None, on_stall: OnStall = "raise"  # noqa: ASYNC109
+    ) -> R_result:
+        """Wait for the run's result.
+
+        Args:
+            timeout: A timedelta or seconds; None has no limit.
+            on_stall: What to do when the run is quarantined or held: ``raise`` at once, or ``wait`` on.
+
+        Raises:
+            WorkflowFailedError: It failed; ``__cause__`` is what left its code.
+            WorkflowCancelledError: It was cancelled.
+            WorkflowTerminatedError: It was terminated.
+            WorkflowQuarantinedError: Its code raised what is no failure.
+            WorkflowHeldError: Its code does not fit its history.
+            ResultTimeoutError: The time has passed; the run goes on.
+            RuntimeClosedError: The runtime was left.
+        """
+        result: R_result = await self._runtime._result(self, timeout, on_stall)
+        return result
+
+    async def describe(self) -> WorkflowDescription:
+        """Everything known of the run without running its code."""
+        return await self._runtime._describe(self)
+
+    async def fetch_history(self) -> History:
+        """All durable events of the run."""
+        return await self._runtime._history(self)
+
+    async def cancel(self, reason: str = "") -> None:
+        """Ask the run to cancel itself; returns once the request is durable. A second time does nothing.
+
+        Raises:
+            WorkflowClosedError: The run has ended.
+        """
+        await self._runtime._cancel(self, reason)
+
+    async def terminate(self, reason: str = "") -> None:
+        """End the run at once, without running its code again.
+
+        Raises:
+            WorkflowClosedError: The run has ended.
+        """
+        await self._runtime._terminate(self, reason)
+
+
+async def wait_within(future: asyncio.Future[Any], seconds: float | None) -> bool:
+    """Wait for a future without cancelling it; returns whether it is done in time."""
+    done, _ = await asyncio.wait([future], timeout=seconds)
+    return bool(done)

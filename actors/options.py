@@ -1,0 +1,202 @@
+"""Options of activities and of starts: their defaults, their checks, their stored form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypedDict
+
+from ..journal.events import RetryRecord
+
+#: An activity attempt may take this long unless its options say otherwise.
+START_TO_CLOSE_TIMEOUT = timedelta(minutes=5)
+#: A query waits this long for its answer.
+QUERY_TIMEOUT = timedelta(seconds=10)
+#: Leaving the runtime lets running attempts go on for this long.
+GRACE = timedelta(seconds=10)
+#: Longest workflow id, in bytes of UTF-8.
+ID_LIMIT = 1000
+#: No duration in Everact is longer than this.
+LONGEST = timedelta(days=36525)
+
+IfRunning = Literal["fail", "attach", "replace"]
+IfClosed = Literal["allow", "allow_if_failed", "refuse", "attach"]
+
+
+class ActivityOptions(TypedDict, total=False):
+    """Options in ``@activity.defn(...)`` and at each call; the call's win.
+
+    Attributes:
+        start_to_close_timeout: Limit of one attempt, more than zero; default 5 minutes.
+        retry_policy: When and how often a failed attempt is repeated; default ``RetryPolicy()``.
+    """
+
+    start_to_close_timeout: timedelta
+    retry_policy: RetryPolicy
+
+
+class StartOptions(TypedDict, total=False):
+    """Options of ``spawn`` and ``execute``.
+
+    Attributes:
+        id: Workflow id, 1 to 1,000 bytes; default a random one.
+        if_running: When the id is running: ``fail`` (default), ``attach``, or ``replace`` (terminate it).
+        if_closed: When the id has ended: ``allow`` (default), ``allow_if_failed``, ``refuse``, ``attach``.
+        request_id: A repeat of a start with the same one finds the run that the first one made.
+    """
+
+    id: str
+    if_running: IfRunning
+    if_closed: IfClosed
+    request_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """When a failed attempt is repeated.
+
+    Attributes:
+        initial_interval: Wait before the second attempt; more than zero.
+        backoff_coefficient: The wait is multiplied by this for each further attempt; 1 or more.
+        maximum_interval: Longest wait.
+        maximum_attempts: Attempts in all; 0 is no limit.
+        jitter: The wait varies by this share both ways, 0 to 1.
+        retry_on: Only errors of these classes are repeated; None is all. Classes match their subclasses;
+            strings match a class's bare or full dotted name.
+        non_retryable_error_types: Errors of these classes are not repeated.
+    """
+
+    initial_interval: timedelta = timedelta(seconds=1)
+    backoff_coefficient: float = 2.0
+    maximum_interval: timedelta = timedelta(seconds=60)
+    maximum_attempts: int = 10
+    jitter: float = 0.1
+    retry_on: Sequence[type[BaseException] | str] | None = None
+    non_retryable_error_types: Sequence[type[BaseException] | str] = ()
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: A value is out of its range.
+            TypeError: A value is of the wrong type.
+        """
+        positive_microseconds("RetryPolicy.initial_interval", self.initial_interval)
+        positive_microseconds("RetryPolicy.maximum_interval", self.maximum_interval)
+        if self.maximum_interval < self.initial_interval:
+            raise ValueError("RetryPolicy.maximum_interval is shorter than initial_interval")
+        if not self.backoff_coefficient >= 1:
+            raise ValueError(f"RetryPolicy.backoff_coefficient must be 1 or more, not {self.backoff_coefficient!r}")
+        if isinstance(self.maximum_attempts, bool) or not isinstance(self.maximum_attempts, int):
+            raise TypeError(f"RetryPolicy.maximum_attempts must be an int, not {self.maximum_attempts!r}")
+        if self.maximum_attempts < 0:
+            raise ValueError(f"RetryPolicy.maximum_attempts must be 0 or more, not {self.maximum_attempts!r}")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"RetryPolicy.jitter must be between 0 and 1, not {self.jitter!r}")
+
+    def to_record(self) -> RetryRecord | None:
+        """The stored form; None for the default policy."""
+        record = RetryRecord(
+            initial_interval=positive_microseconds("initial_interval", self.initial_interval),
+            backoff_coefficient=float(self.backoff_coefficient),
+            maximum_interval=positive_microseconds("maximum_interval", self.maximum_interval),
+            maximum_attempts=self.maximum_attempts,
+            jitter=float(self.jitter),
+            retry_on=None if self.retry_on is None else tuple(map(_class_name, self.retry_on)),
+            non_retryable=tuple(map(_class_name, self.non_retryable_error_types)),
+        )
+        return None if record == RetryRecord() else record
+
+
+def _class_name(kind: type[BaseException] | str) -> str:
+    if isinstance(kind, str):
+        return kind
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    raise TypeError(f"a retry policy names exception classes or their names, not {kind!r}")
+
+
+def microseconds(name: str, value: timedelta | float) -> int:
+    """Check a duration and return it in microseconds.
+
+    Args:
+        name: What it is, for the error.
+        value: A timedelta, or a number of seconds.
+
+    Raises:
+        TypeError: It is neither.
+        ValueError: It is negative, not finite, or longer than a century.
+    """
+    if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
+        raise TypeError(f"{name} must be a timedelta or a number of seconds, not {value!r}")
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not 0 <= seconds <= LONGEST.total_seconds():
+        raise ValueError(f"{name} must be between 0 and 100 years, not {value!r}")
+    return round(seconds * 1_000_000)
+
+
+def positive_microseconds(name: str, value: timedelta | float) -> int:
+    """Like ``microseconds``, and zero is refused too."""
+    result = microseconds(name, value)
+    if result == 0:
+        raise ValueError(f"{name} must be more than 0, not {value!r}")
+    return result
+
+
+class ResolvedActivityOptions:
+    """Checked options in their stored form: microseconds and a retry record."""
+
+    __slots__ = ("retry", "start_to_close")
+
+    def __init__(self, start_to_close: int, retry: RetryRecord | None) -> None:
+        self.start_to_close = start_to_close
+        self.retry = retry
+
+    def overridden(self, options: dict[str, Any]) -> ResolvedActivityOptions:
+        """These options with a call's own put over them.
+
+        Raises:
+            TypeError: An option is unknown, or of the wrong type.
+            ValueError: A duration is zero or negative.
+        """
+        unknown = options.keys() - ActivityOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(
+                f"unknown activity option {sorted(unknown)[0]!r}; known: "
+                f"{', '.join(sorted(ActivityOptions.__annotations__))}"
+            )
+        start_to_close, retry = self.start_to_close, self.retry
+        if "start_to_close_timeout" in options:
+            start_to_close = positive_microseconds("start_to_close_timeout", options["start_to_close_timeout"])
+        if "retry_policy" in options:
+            policy = options["retry_policy"]
+            if not isinstance(policy, RetryPolicy):
+                raise TypeError(f"retry_policy must be a RetryPolicy, not {policy!r}")
+            retry = policy.to_record()
+        return ResolvedActivityOptions(start_to_close, retry)
+
+
+DEFAULT_ACTIVITY_OPTIONS = ResolvedActivityOptions(
+    positive_microseconds("start_to_close_timeout", START_TO_CLOSE_TIMEOUT), None
+)
+
+
+def check_workflow_id(workflow_id: object) -> str:
+    """Return a proper workflow id.
+
+    Raises:
+        TypeError: It is no string.
+        ValueError: It is empty, over 1,000 bytes, or not UTF-8.
+    """
+    if not isinstance(workflow_id, str):
+        raise TypeError(f"a workflow id must be a str, not {workflow_id!r}")
+    if not workflow_id:
+        raise ValueError("a workflow id must not be empty: give it a name of your domain, such as 'order-42'")
+    try:
+        size = len(workflow_id.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"workflow id {workflow_id[:50]!r} has characters that are not valid Unicode") from None
+    if size > ID_LIMIT:
+        raise ValueError(f"a workflow id may have up to {ID_LIMIT} bytes, {workflow_id[:30]!r}... has {size}")
+    return workflow_id

@@ -1,0 +1,138 @@
+"""Replay: run a run's code again over its records, and check that it decides the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..journal import events as ev
+from .errors import NondeterminismError
+from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
+
+
+def replay(instance: WorkflowInstance, records: Iterable[tuple[int, ev.Record]]) -> None:
+    """Bring a fresh instance to where the records end.
+
+    Args:
+        instance: Just made.
+        records: ``(time in microseconds, record)`` from the run's first on.
+
+    Raises:
+        WorkflowCrashedError: Of kind ``held`` with a NondeterminismError, when the code decides otherwise;
+            or whatever the code raises now.
+    """
+    instance.replaying = True
+    received: dict[int, ev.Event] = {}
+    number = 0
+    common = "the start of the run"
+    for at, record in records:
+        first = number + 1
+        number += len(record.inputs)
+        if type(record) is ev.Received:
+            received.update(enumerate(record.inputs, first))
+            continue
+        assert isinstance(record, ev.Turn)
+        number += len(record.outputs)
+        deliveries = deliveries_of(record, first, received)
+        if not deliveries:
+            continue
+        actual = instance.turn(at, deliveries)
+        if actual != list(record.outputs):
+            common = _compare(instance, record.outputs, actual, first, common)
+        elif actual:
+            common = _describe(actual[-1])
+    instance.replaying = False
+
+
+def deliveries_of(record: ev.Turn, first: int, received: dict[int, ev.Event]) -> list[Delivery]:
+    """What a turn delivered, in order; events that user code does not see are left out.
+
+    Args:
+        record: The turn.
+        first: Number of its first input.
+        received: Inputs of earlier ``Received`` records by number; what is delivered is taken out.
+    """
+    inputs = record.inputs
+    if not record.delivers:
+        return [
+            Delivery(number, event)
+            for number, event in enumerate(inputs, first)
+            if not isinstance(event, ev.SILENT)
+        ]
+    deliveries = []
+    for number in record.delivers:
+        if number in received:
+            deliveries.append(Delivery(number, received.pop(number), was_received=True))
+        else:
+            deliveries.append(Delivery(number, inputs[number - first]))
+    return deliveries
+
+
+def _compare(
+    instance: WorkflowInstance, recorded: Sequence[ev.Event], actual: Sequence[ev.Event], first: int, common: str
+) -> str:
+    """Compare what a turn decided by what identifies each decision; returns the last one in common."""
+    expected = [event for event in recorded if not isinstance(event, ev.ConditionAwaited)]
+    done = [event for event in actual if not isinstance(event, ev.ConditionAwaited)]
+    for position in range(max(len(expected), len(done))):
+        wanted = expected[position] if position < len(expected) else None
+        got = done[position] if position < len(done) else None
+        if _identity(wanted) != _identity(got):
+            error = NondeterminismError(
+                _describe(wanted), _describe(got), _place_of(instance, got), common, first
+            )
+            raise WorkflowCrashedError("held", error)
+        common = _describe(got)
+    return common
+
+
+def _identity(event: ev.Event | None) -> tuple[object, ...]:
+    """What must be equal. Arguments and results may differ: code may change what it sends, not what it does."""
+    match event:
+        case ev.ActivityScheduled():
+            return ("activity", event.command, event.activity_type)
+        case ev.TimerStarted():
+            return ("timer", event.command, event.duration)
+        case ev.ActivityCancelRequested() | ev.TimerCancelled():
+            return (type(event), event.command)
+        case ev.UpdateCompleted() | ev.UpdateFailed():
+            return ("update", event.update)
+        case ev.HandlerFailed():
+            return ("handler failed", event.message)
+        case _:
+            return (type(event),)
+
+
+def _describe(event: ev.Event | None) -> str:
+    match event:
+        case None:
+            return "nothing more"
+        case ev.ActivityScheduled():
+            return f"command {event.command}: activity {event.activity_type!r}"
+        case ev.TimerStarted():
+            return f"command {event.command}: a timer of {event.duration / 1_000_000:g} s"
+        case ev.ActivityCancelRequested():
+            return f"the cancel of activity command {event.command}"
+        case ev.TimerCancelled():
+            return f"the cancel of timer command {event.command}"
+        case ev.UpdateCompleted() | ev.UpdateFailed():
+            return f"the answer to the update of event {event.update}"
+        case ev.HandlerFailed():
+            return f"a failed handler for the message of event {event.message}"
+        case ev.WorkflowCompleted():
+            return "the end of run (it returned)"
+        case ev.WorkflowFailed():
+            return f"the end of run (it failed: {event.failure.type})"
+        case ev.WorkflowCancelled():
+            return "the end of run (cancelled)"
+        case _:
+            return type(event).__name__
+
+
+def _place_of(instance: WorkflowInstance, got: ev.Event | None) -> str:
+    """``file:line`` of the call that differs; where run waits when a call is missing."""
+    if isinstance(got, ev.ActivityScheduled):
+        future = instance.pending.get(got.command)
+        if future is not None:
+            code, line = future.place
+            return f"{code.co_filename}:{line}"
+    return instance.suspended_at()

@@ -1,0 +1,471 @@
+"""The runtime: opens a journal, runs its workflows in this process, and is where to talk to them from."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import blake2b
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack, overload
+
+from ..journal import events as ev
+from ..journal.clock import Clock, SystemClock
+from ..journal.lmdb_store import LmdbStore
+from ..journal.payloads import Payload, PayloadConverter
+from ..journal.store import JournalStore
+from . import start_policies
+from .activity_pool import ActivityPool
+from .addresses import SCHEME, AddressError, parse_address
+from .definitions import (
+    MARK,
+    ActivityDefinition,
+    HandlerDefinition,
+    Mark,
+    WorkflowDefinition,
+    activity_definition,
+    workflow_definition,
+)
+from .descriptions import History, WorkflowDescription, WorkflowSummary, describe, summary
+from .errors import (
+    RegistrationError,
+    ResultTimeoutError,
+    RuntimeClosedError,
+    UnknownHandlerError,
+    UpdateCutError,
+    UpdateFailedError,
+    WorkflowCancelledError,
+    WorkflowFailedError,
+    WorkflowNotRegisteredError,
+    WorkflowTerminatedError,
+)
+from .failure_conversion import error_of
+from .handles import ActorRef, OnStall, WorkflowHandle, wait_within
+from .options import GRACE, StartOptions, check_workflow_id, microseconds
+from .recovery import recover
+from .shard import Shard
+from .typing import R, Ts, W, WorkflowClass
+from .workflow_actor import Query, WorkflowActor
+
+Durability = Literal["fsync", "os"]
+
+
+class Runtime:
+    """Durable workflows in one process.
+
+    Use it as ``async with Runtime(...) as runtime``: entering opens the journal and carries on with every run
+    that has not ended; leaving lets running activities finish within a grace time and keeps everything else for
+    the next start.
+    """
+
+    def __init__(
+        self,
+        journal: str | PathLike[str] | JournalStore,
+        *,
+        workflows: Iterable[type[Any]] = (),
+        activities: Iterable[Callable[..., Any]] = (),
+        name: str = "local",
+        durability: Durability = "fsync",
+        trust_pickle: bool = False,
+        max_concurrent_activities: int = 1000,
+        max_activity_threads: int = 32,
+        grace: timedelta = GRACE,
+        clock: Clock | None = None,
+    ) -> None:
+        """Check the declarations; nothing is opened yet.
+
+        Args:
+            journal: Directory of the journal, made if it does not exist; or an open store.
+            workflows: Classes declared with ``@workflow.defn``.
+            activities: Functions declared with ``@activity.defn``.
+            name: The cluster part of addresses.
+            durability: ``fsync``, or ``os``, which survives the death of the process but not of the machine.
+            trust_pickle: Let values that have no other stored form go through cloudpickle. Whoever can write
+                the journal can then run code here.
+            max_concurrent_activities: Attempts of ``async def`` activities at a time.
+            max_activity_threads: Attempts of plain ``def`` activities at a time.
+            grace: How long leaving waits for running attempts.
+            clock: Where time comes from; for tests.
+
+        Raises:
+            RegistrationError: Something is no workflow or activity, or two have one name.
+            ValueError: A limit is not positive.
+        """
+        if max_concurrent_activities < 1 or max_activity_threads < 1:
+            raise ValueError("max_concurrent_activities and max_activity_threads must be 1 or more")
+        if durability not in ("fsync", "os"):
+            raise ValueError(f"durability must be 'fsync' or 'os', not {durability!r}")
+        self._grace = microseconds("grace", grace) / 1_000_000
+        self._journal = journal
+        self._durability: Durability = durability
+        self._clock = clock or SystemClock()
+        self._limits = (max_concurrent_activities, max_activity_threads)
+        self._converter = PayloadConverter(trust_pickle=trust_pickle)
+        self._workflows: dict[str, WorkflowDefinition] = {}
+        self._activities: dict[str, ActivityDefinition] = {}
+        for cls in workflows:
+            self._register(self._workflows, workflow_definition(cls), "workflow types")
+        for fn in activities:
+            self._register(self._activities, activity_definition(fn), "activities")
+        self._by_run = {definition.run: definition for definition in self._workflows.values()}
+        self._shard: Shard | None = None
+        self._store: JournalStore | None = None
+        self.name = name
+
+    @staticmethod
+    def _register(known: dict[str, Any], definition: Any, what: str) -> None:
+        earlier = known.setdefault(definition.name, definition)
+        if earlier is not definition:
+            raise RegistrationError(f"two {what} are named {definition.name!r}: give one of them name='...'")
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        """Open the journal and carry on with every open run.
+
+        Raises:
+            NotAJournalError: The path holds something else.
+            JournalVersionError: The journal's format is not known.
+            JournalAccessError: It cannot be created, read or written.
+            JournalLockedError: Another process has it open.
+        """
+        if self._shard is not None:
+            raise RuntimeError("this Runtime is already entered; make another one")
+        loop = asyncio.get_running_loop()
+        if isinstance(self._journal, JournalStore):
+            store = self._journal
+        else:
+            store = LmdbStore(fspath(self._journal), durability=self._durability)
+        try:
+            shard = Shard(store, loop, self._clock, self._converter, self._workflows, self._activities)
+            shard.pool = ActivityPool(
+                loop,
+                self._clock,
+                self._converter,
+                shard.attempt_ended,
+                runtime=self,
+                max_async=self._limits[0],
+                max_threads=self._limits[1],
+            )
+            recover(shard)
+        except BaseException:
+            store.close()
+            raise
+        self._store = store
+        self._shard = shard
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shard, self._shard = self._shard, None
+        assert shard is not None
+        try:
+            shard.timers.close()
+            await shard.pool.drain(self._grace)
+            await shard.idle()
+        finally:
+            shard.stop(RuntimeClosedError("the Runtime was left; the run is durable and goes on at the next start"))
+            shard.writer.close()
+            shard.pool.close()
+            for actor in shard.actors.values():
+                actor.drop_instance()
+            shard.forget_closed()
+            if self._store is not None:
+                self._store.close()
+
+    def _open(self) -> Shard:
+        if self._shard is None:
+            raise RuntimeClosedError("the Runtime is not open: use it inside 'async with Runtime(...) as runtime:'")
+        return self._shard
+
+    # --- starting and finding
+
+    @overload
+    async def spawn(
+        self, workflow: Callable[[W, *Ts], Awaitable[R]], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[W, R]: ...
+    @overload
+    async def spawn(
+        self, workflow: WorkflowClass[W, *Ts, R], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[W, R]: ...
+    @overload
+    async def spawn(
+        self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[Any, Any]: ...
+    async def spawn(self, workflow: Any, /, *args: Any, **options: Any) -> Any:
+        """Start a workflow; returns once the start is durable.
+
+        Args:
+            workflow: The class, its run method, or its type name.
+            *args: Arguments of its run method.
+            **options: See ``StartOptions``.
+
+        Raises:
+            WorkflowNotRegisteredError: The runtime does not have this type.
+            TypeError: Wrong number of arguments, or an unknown option.
+            PayloadEncodeError: An argument does not fit its hint, or has no stored form.
+            ValueError: The id is empty or too long, or an option has an unknown word.
+            WorkflowAlreadyStartedError: The id is taken, and the options refuse it.
+            CommitUnknownError: Whether it is durable is unknown; repeat with the same id and request id.
+        """
+        shard = self._open()
+        definition = self._definition_of(workflow)
+        unknown = options.keys() - StartOptions.__annotations__.keys()
+        if unknown:
+            known = ", ".join(sorted(StartOptions.__annotations__))
+            raise TypeError(f"unknown start option {sorted(unknown)[0]!r}; known: {known}")
+        if_running = options.get("if_running", "fail")
+        if_closed = options.get("if_closed", "allow")
+        start_policies.check(if_running, if_closed)
+        workflow_id = check_workflow_id(options["id"]) if "id" in options else secrets.token_hex(16)
+        request_id = options.get("request_id") or ""
+        payloads, _ = definition.codec.encode_args(self._converter, args)
+        actor, durable = shard.start(
+            definition,
+            workflow_id,
+            payloads,
+            if_running=if_running,
+            if_closed=if_closed,
+            request_id=request_id,
+            digest=_digest(definition.name, payloads) if request_id else b"",
+        )
+        await durable
+        return WorkflowHandle(self, workflow_id, actor.run_id, definition)
+
+    @overload
+    async def execute(
+        self, workflow: Callable[[W, *Ts], Awaitable[R]], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def execute(
+        self, workflow: WorkflowClass[W, *Ts, R], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def execute(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
+    async def execute(self, workflow: Any, /, *args: Any, **options: Any) -> Any:
+        """Start a workflow and wait for its result: ``spawn`` and ``result`` in one."""
+        handle = await self.spawn(workflow, *args, **options)
+        return await handle.result()
+
+    @overload
+    def ref(self, workflow: str, kind: WorkflowClass[W, *Ts, R], /) -> WorkflowHandle[W, R]: ...
+    @overload
+    def ref(self, workflow: str, /) -> WorkflowHandle[Any, Any]: ...
+    def ref(self, workflow: str, kind: Any = None, /) -> Any:
+        """A handle by workflow id or address; whether it exists shows when it is used.
+
+        Args:
+            workflow: An id, or an address ``everact://<cluster>/<workflow id>[/<run id>]``.
+            kind: The workflow class, for typed calls.
+
+        Raises:
+            AddressError: It is no address, or one of another cluster.
+            RegistrationError: ``kind`` is no workflow class.
+        """
+        definition = workflow_definition(kind) if kind is not None else None
+        if workflow.startswith(SCHEME):
+            address = parse_address(workflow)
+            if address.cluster != self.name:
+                raise AddressError(f"address {workflow!r} is of cluster {address.cluster!r}; this is {self.name!r}")
+            return WorkflowHandle(self, address.workflow_id, address.run_id, definition)
+        return WorkflowHandle(self, check_workflow_id(workflow), None, definition)
+
+    async def list_workflows(
+        self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> list[WorkflowSummary]:
+        """List durable runs, newest first.
+
+        Args:
+            workflow_type: Only this type.
+            status: Only this status: running, completed, failed, cancelled, terminated, quarantined, held.
+            limit: At most so many.
+        """
+        found: list[WorkflowSummary] = []
+        for row in reversed(self._open().index.rows.values()):
+            if limit is not None and len(found) >= limit:
+                break
+            if workflow_type in (None, row.workflow_type) and status in (None, row.status):
+                found.append(summary(row))
+        return found
+
+    async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
+        """Count durable runs; arguments as for ``list_workflows``."""
+        return sum(
+            workflow_type in (None, row.workflow_type) and status in (None, row.status)
+            for row in self._open().index.rows.values()
+        )
+
+    def _definition_of(self, workflow: Any) -> WorkflowDefinition:
+        name: str
+        if isinstance(workflow, str):
+            name = workflow
+        elif isinstance(workflow, type):
+            name = workflow_definition(workflow).name
+        else:
+            by_run = self._by_run.get(workflow)
+            if by_run is None:
+                raise RegistrationError(
+                    f"{workflow!r} is neither a workflow class, nor the run method of a registered one, nor a name"
+                )
+            return by_run
+        definition = self._workflows.get(name)
+        if definition is None:
+            raise WorkflowNotRegisteredError(name, list(self._workflows))
+        return definition
+
+    # --- what handles call
+
+    def _message(
+        self, ref: ActorRef[Any], kind: str, handler: Any, args: Sequence[Any]
+    ) -> tuple[WorkflowActor, str, tuple[Payload, ...], HandlerDefinition | None]:
+        """Find the run and the handler, and encode the arguments; nothing is written."""
+        actor = self._open().find(ref.workflow_id, ref.run_id)
+        name = _handler_name(kind, handler)
+        definition = actor.definition or ref._definition
+        if definition is None:  # its type is not registered: the message is kept as it is
+            payloads = tuple(self._converter.encode(arg, where=f"argument of {kind} {name}") for arg in args)
+            return actor, name, payloads, None
+        handlers = definition.handlers[kind]
+        found = handlers.get(name)
+        if found is None:
+            raise UnknownHandlerError(kind, name, definition.name, list(handlers))
+        payloads, _ = found.codec.encode_args(self._converter, args)
+        return actor, name, payloads, found
+
+    async def _signal(self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None) -> None:
+        actor, name, payloads, _ = self._message(ref, "signal", handler, args)
+        digest = _digest(name, payloads) if request_id else b""
+        await self._put(actor, ev.SignalReceived(name, payloads, request_id or "", digest))
+
+    async def _update(self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None) -> Any:
+        actor, name, payloads, found = self._message(ref, "update", handler, args)
+        digest = _digest(name, payloads) if request_id else b""
+        answer = await self._put(actor, ev.UpdateReceived(name, payloads, request_id or "", digest))
+        match answer:
+            case ev.UpdateCompleted():
+                answer = answer.result
+            case ev.UpdateFailed():
+                cause = error_of(answer.failure, self._converter)
+                raise UpdateFailedError(f"update {name!r} failed: {cause}") from cause
+            case Payload():
+                pass
+            case _:
+                raise UpdateCutError(
+                    f"workflow {actor.workflow_id!r} is {actor.state.status}: it ended before update {name!r} was done"
+                )
+        return found.codec.decode_result(self._converter, answer) if found else self._converter.decode(answer)
+
+    async def _query(self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], timeout: timedelta) -> Any:
+        actor, name, payloads, found = self._message(ref, "query", handler, args)
+        if actor.definition is None or found is None:
+            raise WorkflowNotRegisteredError(actor.state.started.workflow_type, list(self._workflows))
+        reply: asyncio.Future[Any] = self._open().loop.create_future()
+        actor.put(Query(name, payloads), reply)
+        seconds = microseconds("query timeout", timeout) / 1_000_000
+        if not await wait_within(reply, seconds):
+            reply.cancel()
+            raise TimeoutError(f"query {name!r} of workflow {actor.workflow_id!r} had no answer within {seconds:g} s")
+        return found.codec.decode_result(self._converter, reply.result())
+
+    async def _cancel(self, ref: ActorRef[Any], reason: str) -> None:
+        actor = self._open().find(ref.workflow_id, ref.run_id)
+        await self._put(actor, ev.CancelRequested(reason))
+
+    async def _terminate(self, ref: ActorRef[Any], reason: str) -> None:
+        actor = self._open().find(ref.workflow_id, ref.run_id)
+        await self._put(actor, ev.WorkflowTerminated(reason))
+
+    async def _put(self, actor: WorkflowActor, event: ev.Event) -> Any:
+        reply: asyncio.Future[Any] = self._open().loop.create_future()
+        actor.put(event, reply)
+        return await reply
+
+    async def _describe(self, ref: ActorRef[Any]) -> WorkflowDescription:
+        shard = self._open()
+        actor = shard.find(ref.workflow_id, ref.run_id)
+        while actor.state.last_event == 0:  # its first turn is about to run
+            await asyncio.sleep(0)
+        seen = describe(actor.state)
+        await self._durable(shard, actor)
+        return seen
+
+    async def _history(self, ref: ActorRef[Any]) -> History:
+        shard = self._open()
+        actor = shard.find(ref.workflow_id, ref.run_id)
+        await self._durable(shard, actor)
+        records = shard.index.records(shard.store, shard.index.rows[actor.key])
+        return History(actor.workflow_id, actor.run_id, records)
+
+    @staticmethod
+    async def _durable(shard: Shard, actor: WorkflowActor) -> None:
+        future: asyncio.Future[Any] = shard.loop.create_future()
+        shard.writer.answer(actor.batch, future, None)
+        await future
+
+    async def _result(self, ref: WorkflowHandle[Any, Any], timeout: timedelta | float | None, on_stall: OnStall) -> Any:
+        shard = self._open()
+        seconds = None if timeout is None else microseconds("result timeout", timeout) / 1_000_000
+        if on_stall not in ("raise", "wait"):
+            raise ValueError(f"on_stall must be 'raise' or 'wait', not {on_stall!r}")
+        actor = shard.find(ref.workflow_id, ref.run_id)
+        future: asyncio.Future[Any] = shard.loop.create_future()
+        waiter = (future, on_stall == "raise")
+        if actor.is_closed:
+            shard.writer.answer(actor.batch, future, actor.state.outcome)
+        elif actor.is_stalled and on_stall == "raise":
+            shard.refuse_stalled(actor, future)
+        else:
+            actor.result_waiters.append(waiter)
+        try:
+            if seconds is not None and not await wait_within(future, seconds):
+                raise ResultTimeoutError(
+                    f"workflow {actor.workflow_id!r} had no result within {seconds:g} s; it goes on "
+                    f"(waiting on: {describe(actor.state).waiting_on})"
+                )
+            outcome = await future
+        finally:
+            if not future.done() or future.cancelled():
+                with suppress(ValueError):
+                    actor.result_waiters.remove(waiter)
+        return self._outcome(actor, outcome, ref._definition)
+
+    def _outcome(self, actor: WorkflowActor, outcome: ev.Outcome, hint: WorkflowDefinition | None) -> Any:
+        match outcome:
+            case ev.WorkflowCompleted():
+                definition = actor.definition or hint
+                if definition is None:
+                    return self._converter.decode(outcome.result, where=f"result of {actor.workflow_id}")
+                return definition.codec.decode_result(self._converter, outcome.result)
+            case ev.WorkflowFailed():
+                cause = error_of(outcome.failure, self._converter)
+                message = f"{outcome.failure.type}: {outcome.failure.message}"
+                raise WorkflowFailedError(actor.workflow_id, actor.run_id, message) from cause
+            case ev.WorkflowCancelled():
+                raise WorkflowCancelledError(actor.workflow_id, actor.run_id, outcome.reason or "no reason given")
+            case _:
+                raise WorkflowTerminatedError(actor.workflow_id, actor.run_id, outcome.reason or "no reason given")
+
+
+def _handler_name(kind: str, handler: Any) -> str:
+    """The name that a call means by a method or a string."""
+    if isinstance(handler, str):
+        return handler
+    mark = getattr(handler, "__dict__", {}).get(MARK)
+    if not isinstance(mark, Mark) or mark.kind != kind:
+        what = getattr(handler, "__qualname__", None) or repr(handler)
+        raise TypeError(f"{what} is no {kind}: pass a method declared with @workflow.{kind}, or its name")
+    return mark.name
+
+
+def _digest(name: str, payloads: Sequence[Payload]) -> bytes:
+    """What tells a repeated request from another one under the same id."""
+    digest = blake2b(name.encode(), digest_size=16)
+    for payload in payloads:
+        digest.update(b"\0%d\0" % len(payload.data))
+        digest.update(payload.encoding.encode())
+        digest.update(payload.data)
+    return digest.digest()

@@ -1,0 +1,439 @@
+"""A shard: the open runs of one journal, their mailboxes, and everything that leaves them.
+
+Belongs to one event loop. Turns run from a plain callback (``_pump``), never inside a task; what they decided
+goes out behind the commit of their batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from typing import Any
+
+from ..journal import events as ev
+from ..journal.clock import Clock
+from ..journal.errors import CommitUnknownError, EveractError
+from ..journal.failures import Failure
+from ..journal.payloads import Payload, PayloadConverter
+from ..journal.run_index import RunIndex, RunRow
+from ..journal.store import JournalStore
+from ..journal.writer import Batch, GroupCommit, Raise
+from . import recovery
+from .activity_pool import ActivityPool
+from .attempts import Attempt
+from .definitions import ActivityDefinition, WorkflowDefinition
+from .errors import (
+    RequestIdReusedError,
+    UpdateRejectedError,
+    WorkflowAlreadyStartedError,
+    WorkflowClosedError,
+    WorkflowFailedError,
+    WorkflowHeldError,
+    WorkflowNotFoundError,
+    WorkflowQuarantinedError,
+)
+from .failure_conversion import activity_failure, error_of
+from .options import IfClosed, IfRunning
+from .retries import decide as decide_retry
+from .start_policies import decide as decide_start
+from .timers import TimerQueue
+from .workflow_actor import Reply, WorkflowActor
+
+log = logging.getLogger("everact.runtime")
+
+#: Ended runs kept ready for questions about them.
+CLOSED_KEPT = 1000
+#: The pump lets the loop's other work go on after this long, in seconds.
+PUMP_SLICE = 0.005
+
+
+class Shard:
+    """Everything in memory that belongs to one journal.
+
+    Attributes:
+        actors: Open runs by key.
+        index: All durable runs.
+        writer: The present incarnation of the writer.
+        error: Why the shard has stopped for good, or None.
+    """
+
+    def __init__(
+        self,
+        store: JournalStore,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        converter: PayloadConverter,
+        workflows: Mapping[str, WorkflowDefinition],
+        activities: Mapping[str, ActivityDefinition],
+    ) -> None:
+        self.store = store
+        self.loop = loop
+        self.clock = clock
+        self.now = clock.wall
+        self.converter = converter
+        self.workflows = workflows
+        self.activities = activities
+        self.pool: ActivityPool = None  # type: ignore[assignment]  # the runtime sets it before recovery
+        self.timers = TimerQueue(loop, clock)
+        self.actors: dict[int, WorkflowActor] = {}
+        self.newest: dict[str, WorkflowActor] = {}
+        self.index = RunIndex()
+        self.next_key = 1
+        self.error: BaseException | None = None
+        self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
+        self._ready: deque[WorkflowActor] = deque()
+        self._pump_scheduled = False
+        self._jitter = random.Random()  # noqa: S311  (not part of any decision that is replayed)
+        self.open_writer()
+
+    # --- turns
+
+    def open_writer(self) -> None:
+        """Begin an incarnation of the writer."""
+        self.writer = GroupCommit(self.store, self.loop, self._committed, self._commit_failed)
+
+    def enqueue(self, actor: WorkflowActor) -> None:
+        """Give an actor a turn soon."""
+        actor.queued = True
+        self._ready.append(actor)
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self.loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Let every ready actor handle its mailbox, then send what they wrote to the disk."""
+        ready = self._ready
+        end = self.clock.steady() + PUMP_SLICE
+        while ready:
+            actor = ready.popleft()
+            actor.queued = False
+            try:
+                if actor.work():
+                    self.enqueue(actor)
+            except Exception:
+                # Not the user's code: that is caught inside. One run's trouble never stops the others.
+                log.exception("workflow %r: internal error in a turn", actor.workflow_id)
+                actor.drop_instance()
+            if self.clock.steady() > end:
+                break
+        self.writer.flush()
+        self._pump_scheduled = bool(ready)
+        if ready:
+            self.loop.call_soon(self._pump)
+
+    async def idle(self) -> None:
+        """Wait until every mailbox is empty and everything written is durable."""
+        while self._ready or self._pump_scheduled:
+            await asyncio.sleep(0)
+        await self.writer.drain()
+
+    def _committed(self, sequence: int, batch: Batch) -> None:
+        self.index.add(sequence, batch.entries, batch.started)
+
+    def _commit_failed(self, error: BaseException) -> None:
+        """R5: throw away everything that may not be on disk, and begin again from the journal."""
+        log.error("a commit failed, rebuilding from the journal: %s: %s", type(error).__name__, error)
+        try:
+            recovery.rebuild(self)
+        except Exception as again:  # noqa: BLE001  (whatever it is: without a journal nothing goes on)
+            log.critical("the journal cannot be opened again, stopping: %s", again)
+            self.stop(again)
+
+    def stop(self, error: BaseException) -> None:
+        """Answer everybody with an error and take no more."""
+        self.error = error
+        for actor in self.actors.values():
+            waiting = [waiter for waiter, _ in actor.result_waiters]
+            waiting += [waiter for waiters in actor.update_waiters.values() for waiter in waiters]
+            waiting += [reply for _event, reply in actor.mailbox if reply is not None]
+            actor.mailbox.clear()
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(self._stopped())
+                    future.exception()
+            for attempt in list(actor.attempts.values()):
+                self.pool.withdraw(attempt)
+            actor.attempts.clear()
+
+    def _stopped(self) -> EveractError:
+        if isinstance(self.error, EveractError):
+            return self.error
+        error = CommitUnknownError(f"the journal failed and could not be opened again: {self.error}")
+        error.__cause__ = self.error
+        return error
+
+    def check(self) -> None:
+        """Raise if the shard has stopped."""
+        if self.error is not None:
+            raise self._stopped()
+
+    # --- finding runs
+
+    def find(self, workflow_id: str, run_id: str | None = None) -> WorkflowActor:
+        """The newest run of an id, or the one asked for; open, or ended and read from the journal.
+
+        Raises:
+            WorkflowNotFoundError: There is none.
+        """
+        self.check()
+        actor = self.newest.get(workflow_id)
+        if actor is not None and run_id in (None, actor.run_id):
+            return actor
+        row = self.index.by_workflow_id.get(workflow_id) if run_id is None else self.index.by_run_id.get(run_id)
+        if row is None or row.workflow_id != workflow_id:
+            raise WorkflowNotFoundError(workflow_id, run_id)
+        return self.actors.get(row.key) or self._closed_actor(row)
+
+    def _closed_actor(self, row: RunRow) -> WorkflowActor:
+        actor = self._recently_closed.get(row.key)
+        if actor is None:
+            actor = WorkflowActor(self, row.key, row.workflow_id, self.workflows.get(row.workflow_type))
+            for at, record in self.index.records(self.store, row):
+                actor.state.apply(record, at)
+            self._keep_closed(actor)
+        else:
+            self._recently_closed.move_to_end(row.key)
+        return actor
+
+    def _keep_closed(self, actor: WorkflowActor) -> None:
+        self._recently_closed[actor.key] = actor
+        if len(self._recently_closed) > CLOSED_KEPT:
+            _key, dropped = self._recently_closed.popitem(last=False)
+            dropped.drop_instance()
+
+    def records(self, actor: WorkflowActor) -> list[tuple[int, ev.Record]]:
+        """All records of a run, those on their way to the disk included."""
+        row = self.index.rows.get(actor.key)
+        durable = self.index.records(self.store, row) if row is not None else []
+        undurable = self.writer.undurable(actor.key)
+        return durable + [(entry.at, ev.decode_record(entry.body)) for entry in undurable]
+
+    # --- starting
+
+    def start(
+        self,
+        definition: WorkflowDefinition,
+        workflow_id: str,
+        args: tuple[Payload, ...],
+        *,
+        if_running: IfRunning,
+        if_closed: IfClosed,
+        request_id: str,
+        digest: bytes,
+    ) -> tuple[WorkflowActor, asyncio.Future[Any]]:
+        """Start a run, or find the one that the options ask for.
+
+        Returns:
+            The run, and a future that is done once the answer is durable.
+        """
+        self.check()
+        future = self.loop.create_future()
+        current: WorkflowActor | None
+        try:
+            current = self.find(workflow_id)
+        except WorkflowNotFoundError:
+            current = None
+        if request_id:
+            repeated = self._started_by(workflow_id, request_id)
+            if repeated is not None:
+                same = repeated.state.started.digest == digest
+                value = None if same else Raise(RequestIdReusedError(request_id, workflow_id))
+                self.writer.answer(repeated.batch, future, value)
+                return repeated, future
+        decision = decide_start(current.state.status if current else None, if_running, if_closed)
+        if current is not None and decision in ("attach", "refuse"):
+            refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
+            self.writer.answer(current.batch, future, Raise(refusal) if decision == "refuse" else None)
+            return current, future
+        run_id = secrets.token_hex(16)
+        actor = WorkflowActor(self, self.next_key, workflow_id, definition)
+        self.next_key += 1
+        actor.replaces = current if decision == "replace" else None
+        started = ev.WorkflowStarted(workflow_id, run_id, definition.name, args, request_id, digest)
+        actor.state.started = started  # known by its ids from here on; the fold sets it again
+        self.actors[actor.key] = actor
+        self.newest[workflow_id] = actor
+        actor.put(started, future)
+        return actor, future
+
+    def _started_by(self, workflow_id: str, request_id: str) -> WorkflowActor | None:
+        actor = self.newest.get(workflow_id)
+        if actor is not None and actor.state.started.request_id == request_id:
+            return actor
+        row = self.index.by_workflow_id.get(workflow_id)
+        while row is not None:
+            actor = self.actors.get(row.key) or self._closed_actor(row)
+            if actor.state.started.request_id == request_id:
+                return actor
+            row = row.previous
+        return None
+
+    # --- answering
+
+    def reply_when_durable(self, actor: WorkflowActor, reply: Reply, value: Any = None) -> None:
+        """Answer once the newest turn that the answer could have read is durable (R5)."""
+        if reply is not None:
+            self.writer.answer(actor.batch, reply, value)
+
+    def answered_before(self, actor: WorkflowActor, event: Any, reply: Reply) -> bool:
+        """Whether a message was seen before by its request id; then it is answered as it was then."""
+        seen = actor.state.requests.get(event.request_id) if event.request_id else None
+        if seen is None:
+            return False
+        number, digest = seen
+        if digest != event.digest:
+            error = RequestIdReusedError(event.request_id, actor.workflow_id)
+            self.reply_when_durable(actor, reply, Raise(error))
+        elif type(event) is ev.UpdateReceived and reply is not None:
+            answer = actor.state.answers.get(number) or actor.state.outcome
+            if answer is not None:
+                self.reply_when_durable(actor, reply, answer)
+            else:
+                actor.update_waiters.setdefault(number, []).append(reply)
+        else:
+            self.reply_when_durable(actor, reply)
+        return True
+
+    def refuse_closed(self, actor: WorkflowActor, event: Any, reply: Reply) -> None:
+        """The run has ended."""
+        error = WorkflowClosedError(actor.workflow_id, actor.run_id, actor.state.status)
+        self.reply_when_durable(actor, reply, Raise(error))
+
+    def refuse_stalled(self, actor: WorkflowActor, reply: Reply) -> None:
+        """The run's code must not run."""
+        self.reply_when_durable(actor, reply, Raise(self.stall_error(actor)))
+
+    def reject_update(self, actor: WorkflowActor, refusal: Exception, reply: Reply) -> None:
+        """An update's validator refused it."""
+        error: EveractError
+        if isinstance(refusal, EveractError):
+            error = refusal
+        else:
+            error = UpdateRejectedError(f"the update was rejected: {type(refusal).__name__}: {refusal}")
+            error.__cause__ = refusal
+        self.reply_when_durable(actor, reply, Raise(error))
+
+    def stall_error(self, actor: WorkflowActor) -> WorkflowFailedError:
+        """What waiters of a stalled run get."""
+        stall = actor.state.stall
+        assert stall is not None
+        kind = WorkflowHeldError if stall.kind == "held" else WorkflowQuarantinedError
+        failure = stall.failure
+        error = kind(actor.workflow_id, actor.run_id, f"{failure.type}: {failure.message}")
+        error.__cause__ = error_of(failure, self.converter)
+        return error
+
+    def stalled(self, actor: WorkflowActor) -> None:
+        """A run has stopped: nobody is left hanging."""
+        stall = actor.state.stall
+        assert stall is not None
+        log.error(
+            "workflow %r (run %s) is %s: %s: %s\n%s",
+            actor.workflow_id,
+            actor.run_id,
+            stall.kind,
+            stall.failure.type,
+            stall.failure.message,
+            stall.failure.trace,
+        )
+        for waiter, wakes in actor.result_waiters:
+            if wakes:
+                self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor)))
+        actor.result_waiters = [entry for entry in actor.result_waiters if not entry[1]]
+        for waiters in actor.update_waiters.values():
+            for waiter in waiters:
+                self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor)))
+        actor.update_waiters = {}
+
+    # --- effects: called once what caused them is durable
+
+    def dispatch(self, actor: WorkflowActor, command: int) -> None:
+        """Hand an activity's next attempt to the pool."""
+        pending = actor.state.activities.get(command)
+        if pending is None or command in actor.attempts:
+            return  # cancelled or closed in the same commit (R10), or already in hand
+        definition = self.activities.get(pending.scheduled.activity_type)
+        if definition is None:
+            log.error(
+                "workflow %r waits for activity %r, which is not registered with this runtime; it runs once a "
+                "runtime that has it opens the journal",
+                actor.workflow_id,
+                pending.scheduled.activity_type,
+            )
+            return
+        attempt = Attempt(actor, pending.scheduled, pending.attempt, definition)
+        actor.attempts[command] = attempt
+        self.pool.submit(attempt)
+
+    def attempt_ended(self, attempt: Attempt, outcome: Payload | Failure) -> None:
+        """Take an attempt's outcome; the fence decides whether it still counts (R3)."""
+        actor, command, number = attempt.actor, attempt.scheduled.command, attempt.number
+        if actor.attempts.get(command) is attempt:
+            del actor.attempts[command]
+        if type(outcome) is Payload:
+            actor.put(ev.ActivityCompleted(command, number, outcome))
+            return
+        assert isinstance(outcome, Failure)
+        delay, reason = decide_retry(attempt.scheduled.retry, number, outcome, self._jitter)
+        if delay >= 0:
+            actor.put(ev.AttemptFailed(command, number, outcome, self.now() + delay))
+        else:
+            failure = activity_failure(outcome, attempt.definition.name, command, number, reason)
+            actor.put(ev.ActivityFailed(command, number, failure, reason))
+
+    def cancel_attempt(self, actor: WorkflowActor, command: int) -> None:
+        """The run no longer wants an activity."""
+        attempt = actor.attempts.pop(command, None)
+        if attempt is not None:
+            self.pool.withdraw(attempt)
+
+    def arm_timer(self, actor: WorkflowActor, command: int) -> None:
+        """Wait for a timer's deadline."""
+        timer = actor.state.timers.get(command)
+        if timer is not None:
+            self.timers.add(timer.deadline, _timer_due, _timer_alive, actor, command)
+
+    def arm_retry(self, actor: WorkflowActor, command: int) -> None:
+        """Wait until an activity's next attempt may start."""
+        pending = actor.state.activities.get(command)
+        if pending is not None:
+            self.timers.add(pending.next_at, self.dispatch, _retry_alive, actor, command)
+
+    def closed(self, actor: WorkflowActor) -> None:
+        """A run's end is durable."""
+        for attempt in actor.attempts.values():
+            self.pool.withdraw(attempt)
+        actor.attempts.clear()
+        self.actors.pop(actor.key, None)
+        if self.newest.get(actor.workflow_id) is actor:
+            del self.newest[actor.workflow_id]
+        self._keep_closed(actor)
+
+    def emit_logs(self, records: list[logging.LogRecord]) -> None:
+        """Let log records of durable turns go."""
+        from .workflow import logger
+
+        for record in records:
+            logger.emit(record)  # type: ignore[attr-defined]
+
+    def forget_closed(self) -> None:
+        """Drop what was kept of ended runs."""
+        for actor in self._recently_closed.values():
+            actor.drop_instance()
+        self._recently_closed.clear()
+
+
+def _timer_due(actor: WorkflowActor, command: int) -> None:
+    actor.put(ev.TimerFired(command))
+
+
+def _timer_alive(actor: WorkflowActor, command: int) -> bool:
+    return command in actor.state.timers
+
+
+def _retry_alive(actor: WorkflowActor, command: int) -> bool:
+    return command in actor.state.activities

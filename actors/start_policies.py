@@ -1,0 +1,48 @@
+"""What a start does when its workflow id is taken: one decision, taken together with the start itself."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from .options import IfClosed, IfRunning
+
+Decision = Literal["start", "attach", "replace", "refuse"]
+
+_UNSUCCESSFUL = frozenset(["failed", "cancelled", "terminated"])
+
+
+def decide(status: str | None, if_running: IfRunning, if_closed: IfClosed) -> Decision:
+    """Decide what a start does.
+
+    Args:
+        status: Status of the newest run of the id, or None when there is none.
+        if_running: What to do when it is open (stalled runs are open).
+        if_closed: What to do when it has ended.
+    """
+    if status is None:
+        return "start"
+    if status in ("running", "quarantined", "held"):
+        return "refuse" if if_running == "fail" else if_running
+    match if_closed:
+        case "allow":
+            return "start"
+        case "allow_if_failed":
+            return "start" if status in _UNSUCCESSFUL else "refuse"
+        case "attach":
+            return "attach"
+        case "refuse":
+            return "refuse"
+
+
+def check(if_running: str, if_closed: str) -> None:
+    """Refuse unknown words.
+
+    Raises:
+        ValueError: Names the option and its words.
+    """
+    for name, value, words in (
+        ("if_running", if_running, get_args(IfRunning)),
+        ("if_closed", if_closed, get_args(IfClosed)),
+    ):
+        if value not in words:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}, not {value!r}")

@@ -1,0 +1,76 @@
+"""Threads for plain ``def`` activities.
+
+Unlike ``concurrent.futures`` it can give up on a thread that does not end: the slot gets a new one, and the lost
+thread neither takes work again nor keeps the process from ending.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+
+class Worker:
+    """One thread of the pool.
+
+    Attributes:
+        lost: It was given up; it ends after what it is doing.
+    """
+
+    __slots__ = ("lost", "thread")
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.thread: threading.Thread | None = None
+
+
+class ThreadPool:
+    """Daemon threads that take functions from a queue; ``submit`` is called from the loop's thread only."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Callable[[Worker], None] | None] = SimpleQueue()
+        self._workers: set[Worker] = set()
+        self._idle = 0
+        self._lock = threading.Lock()
+        self._names = 0
+
+    def submit(self, work: Callable[[Worker], None]) -> None:
+        """Run ``work(worker)`` in a thread; makes one when none is free (the caller limits how many)."""
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            else:
+                self._add_worker()
+        self._queue.put(work)
+
+    def give_up(self, worker: Worker) -> str:
+        """Replace a thread that does not end; returns its name."""
+        with self._lock:
+            worker.lost = True
+            self._workers.discard(worker)
+        assert worker.thread is not None
+        return worker.thread.name
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end with what they are doing."""
+        with self._lock:
+            for _ in self._workers:
+                self._queue.put(None)
+
+    def _add_worker(self) -> None:
+        worker = Worker()
+        self._names += 1
+        worker.thread = threading.Thread(
+            target=self._run, args=(worker,), name=f"everact-activity-{self._names}", daemon=True
+        )
+        self._workers.add(worker)
+        worker.thread.start()
+
+    def _run(self, worker: Worker) -> None:
+        while (work := self._queue.get()) is not None:
+            work(worker)
+            with self._lock:
+                if worker.lost:
+                    return
+                self._idle += 1

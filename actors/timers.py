@@ -1,0 +1,87 @@
+"""Deadlines on the wall clock, waited for on the steady one (R11)."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING
+
+from ..journal.clock import Clock
+
+if TYPE_CHECKING:
+    from .workflow_actor import WorkflowActor
+
+#: The wall clock is looked at again at least this often, in seconds: it may have been set.
+RECHECK = 1.0
+#: Below this many entries the queue is never searched for dead ones.
+_SMALL = 1024
+
+Due = Callable[["WorkflowActor", int], None]
+Alive = Callable[["WorkflowActor", int], bool]
+
+
+class TimerQueue:
+    """All timers and retry delays of a shard, in order of deadline.
+
+    An entry is not taken out when it loses its purpose; it is recognised when due, and dead ones are swept once
+    they are as many as the live ones.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._heap: list[tuple[int, int, Due, Alive, WorkflowActor, int]] = []
+        self._order = count()
+        self._handle: asyncio.TimerHandle | None = None
+        self._wake_at = 0
+        self._sweep_at = _SMALL
+
+    def add(self, deadline: int, due: Due, alive: Alive, actor: WorkflowActor, command: int) -> None:
+        """Call ``due(actor, command)`` once the wall clock has reached ``deadline``.
+
+        Args:
+            deadline: Microseconds since the epoch.
+            due: What to call.
+            alive: Whether the entry still has a purpose.
+            actor: The run.
+            command: Number of the command.
+        """
+        heap = self._heap
+        heapq.heappush(heap, (deadline, next(self._order), due, alive, actor, command))
+        if len(heap) > self._sweep_at:
+            self._sweep()
+        if self._handle is None or deadline < self._wake_at:
+            self._arm()
+
+    def check(self) -> None:
+        """Call everything that is due; also for tests that have moved the clock."""
+        heap = self._heap
+        now = self._clock.wall()
+        while heap and heap[0][0] <= now:
+            _deadline, _order, due, alive, actor, command = heapq.heappop(heap)
+            if alive(actor, command):
+                due(actor, command)
+        self._arm()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._heap.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _arm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if self._heap:
+            self._wake_at = self._heap[0][0]
+            delay = (self._wake_at - self._clock.wall()) / 1_000_000
+            self._handle = self._loop.call_later(min(max(delay, 0.0), RECHECK), self.check)
+
+    def _sweep(self) -> None:
+        self._heap = [entry for entry in self._heap if entry[3](entry[4], entry[5])]
+        heapq.heapify(self._heap)
+        self._sweep_at = max(_SMALL, 2 * len(self._heap))

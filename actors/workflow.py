@@ -1,0 +1,447 @@
+"""What authors of workflows write: decorators, and the calls that workflow code makes.
+
+Import it as ``from everact import workflow``. All times and ids come from the journal, so that code which runs
+again after a crash sees the same ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random as random_module
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
+
+from .activity import ActivityOptions
+from .commands import Decode
+from .context import current_instance, running_instance
+from .definitions import DEFINITION, Mark, WorkflowDefinition, activity_definition, put_mark
+from .errors import RegistrationError
+from .options import microseconds
+from .typing import C, F, P, R, R_co, Ts, UpdateMethod, W
+from .workflow_logger import WorkflowLogger
+
+__all__ = [
+    "ActivityHandle",
+    "WorkflowInfo",
+    "all_handlers_finished",
+    "cancellation_requested",
+    "defn",
+    "execute_activity",
+    "execute_activity_method",
+    "in_workflow",
+    "info",
+    "init",
+    "logger",
+    "now",
+    "query",
+    "random",
+    "run",
+    "signal",
+    "sleep",
+    "sleep_until",
+    "start_activity",
+    "time",
+    "update",
+    "uuid4",
+    "wait_condition",
+    "with_options",
+]
+
+OnCrash = Literal["quarantine", "fail"]
+
+#: Logger for workflow code: records leave once the turn is durable, and never again on replay.
+logger: logging.Logger = WorkflowLogger("everact.workflow")
+
+
+# --- declarations -----------------------------------------------------------------------------------------------
+
+
+@overload
+def defn(cls: C, /) -> C: ...
+@overload
+def defn(*, name: str | None = None, on_crash: OnCrash = "quarantine") -> Callable[[C], C]: ...
+def defn(cls: Any = None, /, *, name: str | None = None, on_crash: OnCrash = "quarantine") -> Any:
+    """Declare a class as a workflow.
+
+    Args:
+        cls: The class, when used without parentheses.
+        name: Its type name in the journal; default the class's name.
+        on_crash: What an exception means that is no failure (a bug): ``quarantine`` keeps the run for fixed
+            code, ``fail`` ends it.
+
+    Raises:
+        RegistrationError: Not a class, no ``@workflow.run`` method, or handlers that clash.
+    """
+    if on_crash not in ("quarantine", "fail"):
+        raise RegistrationError(f"on_crash must be 'quarantine' or 'fail', not {on_crash!r}")
+    if name is not None and (not isinstance(name, str) or not name):
+        raise RegistrationError(f"@workflow.defn(name=...) must be a string that is not empty, not {name!r}")
+
+    def declare(target: Any) -> Any:
+        if not isinstance(target, type):
+            raise RegistrationError(f"@workflow.defn goes on a class, not on {target!r}")
+        setattr(target, DEFINITION, WorkflowDefinition(target, name or target.__name__, on_crash))
+        return target
+
+    return declare(cls) if cls is not None else declare
+
+
+def run(fn: F) -> F:
+    """Declare the ``async def`` method that is the workflow's main.
+
+    Raises:
+        RegistrationError: It is no ``async def`` method.
+    """
+    put_mark(fn, "run", None, "workflow.run")
+    return fn
+
+
+def init(fn: F) -> F:
+    """Let ``__init__`` get the arguments of ``run``.
+
+    Raises:
+        RegistrationError: It is on another method.
+    """
+    if getattr(fn, "__name__", None) != "__init__":
+        raise RegistrationError(f"@workflow.init goes on __init__, not on {fn!r}")
+    put_mark(fn, "init", None, "workflow.init")
+    return fn
+
+
+@overload
+def signal(fn: F, /) -> F: ...
+@overload
+def signal(*, name: str | None = None) -> Callable[[F], F]: ...
+def signal(fn: Any = None, /, *, name: str | None = None) -> Any:
+    """Declare a signal handler: a message that is acknowledged once durable, and returns nothing.
+
+    Args:
+        fn: The method, plain or async, when used without parentheses.
+        name: Its name; default the method's.
+    """
+
+    def declare(method: Any) -> Any:
+        put_mark(method, "signal", name, "workflow.signal")
+        return method
+
+    return declare(fn) if fn is not None else declare
+
+
+@overload
+def query(fn: F, /) -> F: ...
+@overload
+def query(*, name: str | None = None) -> Callable[[F], F]: ...
+def query(fn: Any = None, /, *, name: str | None = None) -> Any:
+    """Declare a query handler: reads the run's state, changes nothing, works on closed runs too.
+
+    Args:
+        fn: The plain method, when used without parentheses.
+        name: Its name; default the method's.
+    """
+
+    def declare(method: Any) -> Any:
+        put_mark(method, "query", name, "workflow.query")
+        return method
+
+    return declare(fn) if fn is not None else declare
+
+
+@overload
+def update(fn: Callable[Concatenate[W, P], R], /) -> UpdateMethod[W, P, R]: ...
+@overload
+def update(
+    *, name: str | None = None
+) -> Callable[[Callable[Concatenate[W, P], R]], UpdateMethod[W, P, R]]: ...
+def update(fn: Any = None, /, *, name: str | None = None) -> Any:
+    """Declare an update handler: a message that may change the run, and returns a value to its sender.
+
+    ``@<method>.validator`` on a further method lets that refuse an update, by raising, before it is accepted.
+
+    Args:
+        fn: The method, plain or async, when used without parentheses.
+        name: Its name; default the method's.
+    """
+
+    def declare(method: Any) -> Any:
+        mark = put_mark(method, "update", name, "workflow.update")
+        method.validator = lambda validator: _add_validator(mark, validator)
+        return method
+
+    return declare(fn) if fn is not None else declare
+
+
+def _add_validator(mark: Mark, fn: Any) -> Any:
+    if asyncio.iscoroutinefunction(fn):
+        raise RegistrationError(f"validator {fn.__qualname__} must be a plain 'def': it decides at once")
+    mark.validator = fn
+    return fn
+
+
+# --- activities -------------------------------------------------------------------------------------------------
+
+
+class ActivityHandle(Protocol[R_co]):
+    """An activity that was started; await it for its result."""
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        """Wait for the result."""
+        ...
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Ask the activity to stop, and stop waiting for it."""
+        ...
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+
+@overload
+async def execute_activity(
+    activity: Callable[[*Ts], Awaitable[R]], /, *args: *Ts, **options: Unpack[ActivityOptions]
+) -> R: ...
+@overload
+async def execute_activity(activity: Callable[[*Ts], R], /, *args: *Ts, **options: Unpack[ActivityOptions]) -> R: ...
+@overload
+async def execute_activity(
+    activity: str, /, *args: Any, result_type: type[R], **options: Unpack[ActivityOptions]
+) -> R: ...
+@overload
+async def execute_activity(activity: str, /, *args: Any, **options: Unpack[ActivityOptions]) -> Any: ...
+def execute_activity(activity: Any, /, *args: *Ts, **options: Any) -> Any:
+    """Schedule an activity; awaiting what it returns gives the activity's result.
+
+    The command is numbered at this call, so the order of calls is the order in the journal, however they are
+    awaited.
+
+    Args:
+        activity: The activity function, or its name.
+        *args: Its arguments; they are converted here, later changes to them have no effect.
+        **options: See ``ActivityOptions``; with a name also ``result_type``.
+
+    Raises:
+        TypeError: Wrong number of arguments, or an unknown option.
+        PayloadEncodeError: An argument does not fit its hint, or has no stored form.
+        ValueError: A timeout is zero or negative.
+        ActivityNotRegisteredError: The runtime was not given this activity.
+        ActivityError: (when awaited) The activity failed for good.
+    """
+    instance = current_instance("execute_activity()")
+    if isinstance(activity, str):
+        definition = instance.activity_named(activity)
+        decode: Decode | None = None
+        if "result_type" in options:
+            decode = instance.decoder_for(options.pop("result_type"), activity)
+        return instance.schedule_activity(definition, args, None, options, decode)
+    return instance.schedule_activity(activity_definition(activity), args, None, options)
+
+
+@overload
+async def execute_activity_method(
+    activity: Callable[[Any, *Ts], Awaitable[R]], /, *args: *Ts, **options: Unpack[ActivityOptions]
+) -> R: ...
+@overload
+async def execute_activity_method(
+    activity: Callable[[Any, *Ts], R], /, *args: *Ts, **options: Unpack[ActivityOptions]
+) -> R: ...
+def execute_activity_method(activity: Any, /, *args: *Ts, **options: Any) -> Any:
+    """Like ``execute_activity``, for ``Class.method`` of a class whose bound method is registered."""
+    instance = current_instance("execute_activity_method()")
+    return instance.schedule_activity(activity_definition(activity), args, None, options)
+
+
+@overload
+def start_activity(
+    activity: Callable[[*Ts], Awaitable[R]], /, *args: *Ts, **options: Unpack[ActivityOptions]
+) -> ActivityHandle[R]: ...
+@overload
+def start_activity(
+    activity: Callable[[*Ts], R], /, *args: *Ts, **options: Unpack[ActivityOptions]
+) -> ActivityHandle[R]: ...
+@overload
+def start_activity(
+    activity: str, /, *args: Any, result_type: type[R], **options: Unpack[ActivityOptions]
+) -> ActivityHandle[R]: ...
+@overload
+def start_activity(activity: str, /, *args: Any, **options: Unpack[ActivityOptions]) -> ActivityHandle[Any]: ...
+def start_activity(activity: Any, /, *args: *Ts, **options: Any) -> Any:
+    """Like ``execute_activity``, for a handle that is awaited or cancelled later."""
+    instance = current_instance("start_activity()")
+    if isinstance(activity, str):
+        definition = instance.activity_named(activity)
+        decode: Decode | None = None
+        if "result_type" in options:
+            decode = instance.decoder_for(options.pop("result_type"), activity)
+        return instance.schedule_activity(definition, args, None, options, decode)
+    return instance.schedule_activity(activity_definition(activity), args, None, options)
+
+
+@overload
+def with_options(
+    activity: Callable[P, Awaitable[R]], /, **options: Unpack[ActivityOptions]
+) -> Callable[P, Coroutine[object, None, R]]: ...
+@overload
+def with_options(
+    activity: Callable[P, R], /, **options: Unpack[ActivityOptions]
+) -> Callable[P, Coroutine[object, None, R]]: ...
+def with_options(activity: Any, /, **options: Any) -> Any:
+    """Return a function that schedules the activity with these options; keywords work as in a plain call."""
+    definition = activity_definition(activity)
+    definition.options.overridden(options)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        instance = current_instance("with_options(...)()")
+        return instance.schedule_activity(definition, args, kwargs, options)
+
+    return call
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------
+
+
+async def sleep(duration: timedelta | float) -> None:
+    """Wait durably; the same as ``asyncio.sleep`` in a workflow.
+
+    Args:
+        duration: A timedelta or seconds; zero only lets others run.
+
+    Raises:
+        ValueError: It is negative.
+    """
+    current_instance("sleep()")
+    await asyncio.sleep(microseconds("sleep", duration) / 1_000_000)
+
+
+async def sleep_until(moment: datetime) -> None:
+    """Wait durably until a moment; returns at once when it has passed.
+
+    Args:
+        moment: With a time zone.
+
+    Raises:
+        ValueError: It has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise ValueError(f"sleep_until needs a datetime with a time zone, not {moment!r}")
+    remaining = (moment - now()).total_seconds()
+    if remaining > 0:
+        await asyncio.sleep(remaining)
+
+
+async def wait_condition(
+    condition: Callable[[], object], *, timeout: timedelta | float | None = None  # noqa: ASYNC109
+) -> None:
+    """Wait until ``condition()`` is true; it is checked after each event of the run.
+
+    Args:
+        condition: Reads the workflow's own state; must not await or change anything.
+        timeout: A timedelta or seconds; None waits for ever.
+
+    Raises:
+        TimeoutError: The time has passed. Uncaught, it fails the run.
+        ValueError: The timeout is negative.
+    """
+    instance = current_instance("wait_condition()")
+    limit = None if timeout is None else microseconds("wait_condition timeout", timeout)
+    if condition():
+        return
+    if limit == 0:
+        raise TimeoutError("wait_condition: the condition did not hold, and timeout=0")
+    future = instance.add_condition(condition, _place(condition) if limit is None else None)
+    timer = None
+    if limit is not None:
+        timer = instance.loop.call_later(limit / 1_000_000, _give_up, future, timeout)
+    try:
+        await future
+    finally:
+        instance.remove_condition(future)
+        if timer is not None:
+            timer.cancel()
+
+
+def _give_up(future: asyncio.Future[None], timeout: timedelta | float) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError(f"wait_condition: the condition did not hold within {timeout}"))
+
+
+def _place(condition: Callable[[], object]) -> str:
+    code = getattr(condition, "__code__", None)
+    if code is None:
+        return type(condition).__qualname__
+    return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WorkflowInfo:
+    """What a run knows of itself.
+
+    Attributes:
+        workflow_id: Its id, chosen by whoever started it.
+        run_id: This run's own id.
+        workflow_type: Name of its type.
+        start_time: When it began, UTC.
+    """
+
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    start_time: datetime
+
+
+def info() -> WorkflowInfo:
+    """What the run knows of itself."""
+    instance = current_instance("info()")
+    started = instance.started
+    return WorkflowInfo(
+        started.workflow_id, started.run_id, started.workflow_type, _utc(instance.started_at)
+    )
+
+
+def in_workflow() -> bool:
+    """Whether the caller is workflow code."""
+    return running_instance() is not None
+
+
+def now() -> datetime:
+    """The time of the event being handled, UTC; never goes back."""
+    return _utc(current_instance("now()").now)
+
+
+def time() -> float:
+    """The same in seconds since the epoch."""
+    return current_instance("time()").now / 1_000_000
+
+
+def _utc(at: int) -> datetime:
+    return datetime.fromtimestamp(at // 1_000_000, UTC).replace(microsecond=at % 1_000_000)
+
+
+def uuid4() -> uuid.UUID:
+    """A random id that is the same on replay."""
+    return current_instance("uuid4()").uuid4()
+
+
+def random(stream: str = "") -> random_module.Random:
+    """A random generator that gives the same numbers on replay.
+
+    Args:
+        stream: Name of an independent stream; draws from one do not shift the others.
+    """
+    return current_instance("random()").random(f"random/{stream}")
+
+
+def cancellation_requested() -> bool:
+    """Whether somebody has asked this run to cancel; stays true after the CancelledError was seen."""
+    return current_instance("cancellation_requested()").cancel_requested
+
+
+def all_handlers_finished() -> bool:
+    """Whether no async signal or update handler is running; wait for it before returning from ``run``."""
+    return current_instance("all_handlers_finished()").handlers_running == 0

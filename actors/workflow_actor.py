@@ -1,0 +1,392 @@
+"""The workflow actor: one run with its mailbox, delivering one event at a time.
+
+Each event becomes one turn, each turn one record in the open batch; nothing that the turn decided leaves before
+that batch is durable (R5). A turn that cannot be kept leaves its input as ``Received`` and stalls the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..journal import events as ev
+from ..journal.errors import EveractError
+from ..journal.failures import Failure
+from ..journal.fold import RunState
+from ..journal.run_index import status_flags
+from ..journal.payloads import Payload
+from ..journal.store import CLOSES_RUN, STARTS_RUN, Entry
+from ..journal.writer import Raise
+from .definitions import WorkflowDefinition
+from .errors import QueryFailedError
+from .failure_conversion import failure_of
+from .replay import replay
+from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
+
+if TYPE_CHECKING:
+    from .attempts import Attempt
+    from .shard import Shard
+
+#: Events of one run handled before the others get their turn.
+BURST = 100
+
+Reply = asyncio.Future[Any] | None
+
+
+class Query(NamedTuple):
+    """A query in the mailbox: it is answered between events, in order of arrival, and never journalled."""
+
+    name: str
+    args: tuple[Payload, ...]
+
+
+class WorkflowActor:
+    """One run.
+
+    Attributes:
+        key: Its number in the journal.
+        state: The fold of all its records, those on their way to the disk included.
+        definition: Its type; None when that is not registered.
+        instance: Its code in memory, or None.
+        mailbox: Events to handle, each with who waits for it.
+        batch: Number of the batch that holds its newest record; 0 when all are durable.
+        attempts: Its attempts in hand, by command number.
+        result_waiters: Who waits for the outcome, and whether a stall is to wake them.
+        update_waiters: Who waits for an update's answer, by event number.
+        queued: Whether the shard will call ``work``.
+        replaces: The run that is terminated in the same commit as this one starts.
+    """
+
+    __slots__ = (
+        "attempts",
+        "batch",
+        "definition",
+        "instance",
+        "key",
+        "mailbox",
+        "queued",
+        "replaces",
+        "result_waiters",
+        "shard",
+        "state",
+        "update_waiters",
+        "workflow_id",
+    )
+
+    def __init__(self, shard: Shard, key: int, workflow_id: str, definition: WorkflowDefinition | None) -> None:
+        self.shard = shard
+        self.key = key
+        self.workflow_id = workflow_id
+        self.definition = definition
+        self.state = RunState()
+        self.instance: WorkflowInstance | None = None
+        self.mailbox: deque[tuple[ev.Event | Query, Reply]] = deque()
+        self.batch = 0
+        self.attempts: dict[int, Attempt] = {}
+        self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
+        self.update_waiters: dict[int, list[asyncio.Future[Any]]] = {}
+        self.queued = False
+        self.replaces: WorkflowActor | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.state.started.run_id
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the run has ended (perhaps in a turn that is not durable yet)."""
+        return self.state.outcome is not None
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether its code must not run."""
+        return self.state.stall is not None
+
+    # --- the mailbox
+
+    def put(self, event: ev.Event | Query, reply: Reply = None) -> None:
+        """Add an event to the mailbox and ask for a turn."""
+        self.mailbox.append((event, reply))
+        if not self.queued:
+            self.shard.enqueue(self)
+
+    def work(self) -> bool:
+        """Handle what is in the mailbox.
+
+        Returns:
+            Whether there is more.
+        """
+        for _ in range(BURST):
+            if self.state.unread and not self.is_stalled and not self.is_closed:
+                self._deliver_unread()
+                continue
+            if not self.mailbox:
+                return False
+            event, reply = self.mailbox.popleft()
+            self._handle(event, reply)
+        return bool(self.mailbox) or bool(self.state.unread and not self.is_stalled and not self.is_closed)
+
+    def _handle(self, event: Any, reply: Reply) -> None:
+        kind = type(event)
+        if kind is Query:
+            self._query(event, reply)
+            return
+        if kind in _MESSAGES and self.shard.answered_before(self, event, reply):
+            return
+        state = self.state
+        if state.outcome is not None:
+            self.shard.refuse_closed(self, event, reply)
+        elif kind in _FENCED and self._is_stale(event):
+            return
+        elif state.stall is not None and kind in _DELIVERED:
+            if kind is ev.UpdateReceived:
+                self.shard.refuse_stalled(self, reply)
+            else:
+                self._write(ev.Received((event,)), self.shard.now(), reply)
+        elif kind is ev.CancelRequested and state.cancel is not None:
+            self.shard.reply_when_durable(self, reply)
+        elif kind in _DELIVERED:
+            self._deliver(event, reply)
+        elif kind is ev.AttemptFailed:
+            self._write(ev.Turn((event,)), self.shard.now(), reply)
+            self.shard.writer.open.effects.append((self.shard.arm_retry, (self, event.command)))
+        elif kind is ev.WorkflowTerminated:
+            self.close_at_once(event, reply)
+        else:
+            assert kind is ev.RunReleased
+            self._write_stall(event, reply)
+
+    def _is_stale(self, event: Any) -> bool:
+        """Whether nobody waits for this any more: a late attempt (R3), a timer that lost its race."""
+        if type(event) is ev.TimerFired:
+            return event.command not in self.state.timers
+        assert isinstance(event, ev.ActivityCompleted | ev.ActivityFailed | ev.AttemptFailed)
+        pending = self.state.activities.get(event.command)
+        return pending is None or pending.attempt != event.attempt
+
+    # --- turns
+
+    def _deliver(self, event: ev.Event, reply: Reply) -> None:
+        """One event, one turn."""
+        if self.replaces is not None:
+            if not self.replaces.is_closed:
+                self.replaces.close_at_once(ev.WorkflowTerminated("replaced by a new start"), None)
+            self.replaces = None
+        number = self.state.last_event + 1
+        at = self.shard.now()
+        instance = self.instance
+        try:
+            if instance is None:
+                instance = self.load()
+            if type(event) is ev.UpdateReceived and (refusal := instance.validate(event)) is not None:
+                self.shard.reject_update(self, refusal, reply)
+                return
+            outputs = instance.turn(at, (Delivery(number, event),))
+        except WorkflowCrashedError as crash:
+            self._stall(crash, event, reply)
+        except BaseException:  # KeyboardInterrupt: the turn never was
+            self.drop_instance()
+            self.mailbox.appendleft((event, reply))
+            raise
+        else:
+            self._write(ev.Turn((event,), tuple(outputs)), at, reply)
+
+    def _deliver_unread(self) -> None:
+        """Deliver the oldest received input; messages with the start (R1 a) or before the end (R1 b) together."""
+        unread = self.state.unread
+        first = next(iter(unread))
+        numbers = [first]
+        if type(unread[first]) is ev.WorkflowStarted:
+            numbers += [n for n, event in unread.items() if type(event) in _MESSAGES]
+        at = self.shard.now()
+        try:
+            outputs, ended = self._turn_of(numbers, at)
+            later = [n for n, event in unread.items() if n not in numbers and type(event) in _MESSAGES]
+            if ended and later:
+                self.drop_instance()
+                numbers = [*later, *numbers]
+                outputs, ended = self._turn_of(numbers, at)
+        except WorkflowCrashedError as crash:
+            self._stall(crash, None, None)
+            return
+        self._write(ev.Turn((), tuple(outputs), tuple(numbers)), at, None)
+
+    def _turn_of(self, numbers: list[int], at: int) -> tuple[list[Any], bool]:
+        instance = self.instance or self.load()
+        unread = self.state.unread
+        outputs = instance.turn(at, [Delivery(n, unread[n], was_received=True) for n in numbers])
+        return outputs, instance.outcome is not None
+
+    def _query(self, query: Query, reply: Reply) -> None:
+        """Answer a query from the code in memory; nothing is written."""
+        shard = self.shard
+        if self.is_stalled:
+            shard.refuse_stalled(self, reply)
+            return
+        try:
+            instance = self.instance or self.load()
+            answer: Any = instance.query(query.name, query.args)
+        except WorkflowCrashedError as crash:
+            if not self.is_closed:
+                self._stall(crash, None, None)
+                shard.refuse_stalled(self, reply)
+                return
+            answer = Raise(QueryFailedError(f"query {query.name!r}: the closed run cannot be replayed: {crash.error}"))
+        except EveractError as error:
+            answer = Raise(error)
+            if self.instance is not None and self.instance.loop.has_ready():
+                self.drop_instance()  # the query has changed it
+        if reply is not None:
+            shard.writer.answer(self.batch, reply, answer)
+
+    def load(self) -> WorkflowInstance:
+        """Make the instance, by replay of all records.
+
+        Raises:
+            WorkflowCrashedError: The code does not fit the records any more, or raises.
+        """
+        assert self.definition is not None
+        shard = self.shard
+        instance = WorkflowInstance(self.definition, shard.activities, shard.converter)
+        if self.state.last_event:
+            try:
+                replay(instance, shard.records(self))
+            except WorkflowCrashedError:
+                instance.discard()
+                raise
+        self.instance = instance
+        return instance
+
+    def drop_instance(self) -> None:
+        """Drop the code from memory; the next event replays it."""
+        if self.instance is not None:
+            self.instance.discard()
+            self.instance = None
+
+    # --- writing
+
+    def _write(self, record: ev.Record, at: int, reply: Reply) -> None:
+        """Put a record into the open batch, and what follows from it behind that batch."""
+        shard = self.shard
+        state = self.state
+        batch = shard.writer.open
+        first = state.last_event + 1
+        flags = 0
+        if first == 1:
+            flags = STARTS_RUN
+            started = record.inputs[0]
+            assert isinstance(started, ev.WorkflowStarted)
+            batch.started[self.key] = started
+        body = ev.encode_record(record)
+        state.apply(record, at)
+        if state.outcome is not None:
+            flags |= CLOSES_RUN | status_flags(state.status)
+        batch.entries.append(Entry(self.key, first, flags, at, body))
+        self.batch = batch.number
+        if type(record) is ev.Turn and record.outputs:
+            for event in record.outputs:
+                effect = _EFFECTS.get(type(event))
+                if effect is not None:
+                    effect(self, event)
+        if self.instance is not None and self.instance.logs:
+            batch.effects.append((shard.emit_logs, (self.instance.logs,)))
+            self.instance.logs = []
+        if reply is not None:
+            if record.inputs and type(record.inputs[0]) is ev.UpdateReceived:
+                self._reply_to_update(first, record, reply)
+            else:
+                batch.waiters.append((reply, None))
+        if state.outcome is not None:
+            self._closed()
+
+    def _reply_to_update(self, number: int, record: ev.Record, reply: asyncio.Future[Any]) -> None:
+        """The answer may be in this very turn; otherwise its caller waits on."""
+        for event in record.outputs if isinstance(record, ev.Turn) else ():
+            if isinstance(event, ev.UpdateCompleted | ev.UpdateFailed) and event.update == number:
+                self.shard.writer.open.waiters.append((reply, event))
+                return
+        self.update_waiters.setdefault(number, []).append(reply)
+
+    def _write_stall(self, event: ev.RunStalled | ev.RunReleased, reply: Reply) -> None:
+        """Record that the run stands still, or is tried again; lists show it at once."""
+        self._write(ev.Turn((event,)), self.shard.now(), reply)
+        entries = self.shard.writer.open.entries
+        entries[-1] = entries[-1]._replace(flags=entries[-1].flags | status_flags(self.state.status))
+
+    def _stall(self, crash: WorkflowCrashedError, event: ev.Event | None, reply: Reply) -> None:
+        """Keep the input, stop the run, tell its waiters."""
+        was_loaded = self.instance is not None
+        self.drop_instance()
+        failure = failure_of(crash.error, self.shard.converter, kind="crash")
+        if type(event) is ev.UpdateReceived and not was_loaded:  # it was not accepted: the code could not be loaded
+            self.stall(crash.kind, failure)
+            self.shard.refuse_stalled(self, reply)
+            return
+        if event is not None:
+            self._write(ev.Received((event,)), self.shard.now(), reply)
+        self.stall(crash.kind, failure)
+
+    def stall(self, kind: str, failure: Failure) -> None:
+        """Stop the run until it is tried again."""
+        self._write_stall(ev.RunStalled(kind, failure), None)
+        self.shard.stalled(self)
+
+    def close_at_once(self, outcome: ev.Outcome, reply: Reply) -> None:
+        """End the run from outside: its code does not run again (terminate, replace)."""
+        self.drop_instance()
+        self._write(ev.Turn((), (outcome,)), self.shard.now(), reply)
+
+    # --- what follows from outputs
+
+    def _activity_scheduled(self, event: ev.ActivityScheduled) -> None:
+        self.shard.writer.open.effects.append((self.shard.dispatch, (self, event.command)))
+
+    def _activity_cancelled(self, event: ev.ActivityCancelRequested) -> None:
+        self.shard.writer.open.effects.append((self.shard.cancel_attempt, (self, event.command)))
+
+    def _timer_started(self, event: ev.TimerStarted) -> None:
+        self.shard.writer.open.effects.append((self.shard.arm_timer, (self, event.command)))
+
+    def _update_done(self, event: ev.UpdateCompleted | ev.UpdateFailed) -> None:
+        for waiter in self.update_waiters.pop(event.update, ()):
+            self.shard.writer.open.waiters.append((waiter, event))
+
+    def _closed(self) -> None:
+        """The run has ended: answer everybody, let go of everything."""
+        outcome = self.state.outcome
+        batch = self.shard.writer.open
+        for waiter, _on_stall in self.result_waiters:
+            batch.waiters.append((waiter, outcome))
+        self.result_waiters = []
+        for waiters in self.update_waiters.values():
+            batch.waiters.extend((waiter, outcome) for waiter in waiters)
+        self.update_waiters = {}
+        batch.effects.append((self.shard.closed, (self,)))
+        self.drop_instance()
+
+
+_MESSAGES = frozenset([ev.SignalReceived, ev.UpdateReceived])
+#: Events that user code sees.
+_DELIVERED = frozenset(
+    [
+        ev.WorkflowStarted,
+        ev.SignalReceived,
+        ev.UpdateReceived,
+        ev.CancelRequested,
+        ev.ActivityCompleted,
+        ev.ActivityFailed,
+        ev.TimerFired,
+    ]
+)
+#: Events that are refused when what they are about is over.
+_FENCED = frozenset([ev.ActivityCompleted, ev.ActivityFailed, ev.AttemptFailed, ev.TimerFired])
+
+_EFFECTS: dict[type, Any] = {
+    ev.ActivityScheduled: WorkflowActor._activity_scheduled,
+    ev.ActivityCancelRequested: WorkflowActor._activity_cancelled,
+    ev.TimerStarted: WorkflowActor._timer_started,
+    ev.UpdateCompleted: WorkflowActor._update_done,
+    ev.UpdateFailed: WorkflowActor._update_done,
+}

@@ -1,0 +1,493 @@
+"""One run's code in memory: the user's object, its tasks, and what it decides in each turn.
+
+It knows neither journal nor runtime: events go in, outputs come out, live and in replay alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from types import CodeType
+from typing import Any, NamedTuple
+
+from ..journal import events as ev
+from ..journal.errors import PayloadDecodeError
+from ..journal.payloads import Payload, PayloadConverter
+from .asyncio_forbidden import read_only
+from .commands import CommandFuture, Decode, DurableTimer
+from .definitions import ActivityDefinition, HandlerDefinition, WorkflowDefinition
+from .errors import ActivityNotRegisteredError, QueryFailedError, UnknownHandlerError
+from .event_loop import TurnAborted, WorkflowLoop
+from .failure_conversion import error_of, failure_of, is_failure
+from .options import ResolvedActivityOptions
+
+log = logging.getLogger("everact.runtime")
+
+
+class Delivery(NamedTuple):
+    """One event on its way into the code.
+
+    Attributes:
+        number: Its event number.
+        event: The event.
+        was_received: It was journalled earlier, so an update's validator has not seen it yet.
+    """
+
+    number: int
+    event: ev.Event
+    was_received: bool = False
+
+
+class WorkflowCrashedError(Exception):
+    """The turn cannot be kept: the code raised what is no failure, or cannot read its history.
+
+    Attributes:
+        kind: ``quarantined`` or ``held``.
+        error: What was raised.
+    """
+
+    def __init__(self, kind: str, error: BaseException) -> None:
+        super().__init__(kind, error)
+        self.kind = kind
+        self.error = error
+
+
+class WorkflowInstance:
+    """A live instance of a run; the host of its loop."""
+
+    __slots__ = (
+        "_activities",
+        "_cancel_reason",
+        "_conditions",
+        "_converter",
+        "_definition",
+        "_main",
+        "_object",
+        "_outputs",
+        "_randoms",
+        "_wall",
+        "cancel_requested",
+        "handlers_running",
+        "logs",
+        "loop",
+        "next_command",
+        "now",
+        "outcome",
+        "pending",
+        "read_only",
+        "replaying",
+        "started",
+        "started_at",
+        "timers",
+    )
+
+    def __init__(
+        self,
+        definition: WorkflowDefinition,
+        activities: Mapping[str, ActivityDefinition],
+        converter: PayloadConverter,
+    ) -> None:
+        self._definition = definition
+        self._activities = activities
+        self._converter = converter
+        self.loop = WorkflowLoop(self)
+        self.read_only = False
+        self.replaying = False
+        self.started: ev.WorkflowStarted = None  # type: ignore[assignment]  # set by the first turn
+        self.started_at = 0
+        self.now = 0
+        self._wall = 0
+        self.next_command = 1
+        self.pending: dict[int, CommandFuture] = {}
+        self.timers: dict[int, DurableTimer] = {}
+        self.handlers_running = 0
+        self.cancel_requested = False
+        self._cancel_reason = ""
+        self.outcome: ev.Outcome | None = None
+        self.logs: list[logging.LogRecord] = []
+        self._outputs: list[Any] = []
+        self._conditions: dict[asyncio.Future[None], Callable[[], object]] = {}
+        self._randoms: dict[str, random.Random] = {}
+        self._object: Any = None
+        self._main: asyncio.Task[Any] | None = None
+
+    # --- turns
+
+    def turn(self, at: int, deliveries: Sequence[Delivery]) -> list[Any]:
+        """Deliver events and let the code run until it is idle.
+
+        Args:
+            at: Wall clock of the turn, microseconds.
+            deliveries: Usually one event. More: the first turn with messages that came before it, or the last
+                messages together with the input that ends the run (R1 b).
+
+        Returns:
+            The outputs, in program order; the outcome last when the run has ended.
+
+        Raises:
+            WorkflowCrashedError: The turn is to be discarded, and this instance with it.
+        """
+        self._wall = at
+        if at > self.now:
+            self.now = at
+        self._outputs = []
+        try:
+            with self.loop:
+                if type(deliveries[0].event) is ev.WorkflowStarted:
+                    self._first_turn(deliveries)
+                else:
+                    for delivery in deliveries:
+                        _DELIVER[type(delivery.event)](self, delivery)
+                        self.loop.run_until_idle()
+                self._settle()
+                if self.outcome is None and self._main is not None and self._main.done():
+                    self._end(self._main)
+        except (WorkflowCrashedError, KeyboardInterrupt):
+            raise
+        except PayloadDecodeError as error:
+            raise WorkflowCrashedError("held", error) from error
+        except (Exception, SystemExit, TurnAborted) as error:
+            raise WorkflowCrashedError("quarantined", error) from error
+        return self._outputs
+
+    def _first_turn(self, deliveries: Sequence[Delivery]) -> None:
+        started = deliveries[0].event
+        assert isinstance(started, ev.WorkflowStarted)
+        self.started = started
+        self.started_at = self.now
+        args, _ = self._definition.codec.decode_args(self._converter, started.args)
+        cls = self._definition.cls
+        self._object = cls(*args) if self._definition.takes_args else cls()
+        for delivery in deliveries[1:]:
+            _DELIVER[type(delivery.event)](self, delivery)
+            self.loop.run_until_idle()
+        if self._definition.takes_args:  # main gets its own copies
+            args, _ = self._definition.codec.decode_args(self._converter, started.args)
+        self._main = self.loop.create_task(self._definition.run(self._object, *args), name="main")
+        self.loop.run_until_idle()
+
+    def _settle(self) -> None:
+        while self._conditions and self._wake_conditions():
+            self.loop.run_until_idle()
+
+    def _wake_conditions(self) -> bool:
+        woken = False
+        for future, condition in list(self._conditions.items()):
+            if not future.done():
+                try:
+                    if not condition():
+                        continue
+                    future.set_result(None)
+                except Exception as error:  # noqa: BLE001  (the user's condition; its waiter gets it)
+                    future.set_exception(error)
+                woken = True
+            del self._conditions[future]
+        return woken
+
+    def _end(self, main: asyncio.Task[Any]) -> None:
+        """Turn the end of main into the outcome."""
+        if main.cancelled():
+            if not self.cancel_requested:
+                message = "a CancelledError left the workflow's run, but nobody has asked the run to cancel"
+                raise WorkflowCrashedError("quarantined", asyncio.CancelledError(message))
+            self.outcome = ev.WorkflowCancelled(self._cancel_reason)
+        elif (error := main.exception()) is None:
+            payload = self._definition.codec.encode_result(self._converter, main.result())
+            self.outcome = ev.WorkflowCompleted(payload)
+        elif is_failure(error):
+            self.outcome = ev.WorkflowFailed(failure_of(error, self._converter))
+        elif self._definition.on_crash == "fail" and not isinstance(error, TurnAborted):
+            self.outcome = ev.WorkflowFailed(failure_of(error, self._converter, kind="crash"))
+        else:
+            raise WorkflowCrashedError("quarantined", error)
+        self._outputs.append(self.outcome)
+        if self.handlers_running and not self.replaying:
+            log.warning(
+                "workflow %r (run %s) ended while %d of its handlers were running; await "
+                "workflow.wait_condition(workflow.all_handlers_finished) before returning",
+                self.started.workflow_id,
+                self.started.run_id,
+                self.handlers_running,
+            )
+
+    def discard(self) -> None:
+        """Drop the code from memory without letting it act."""
+        self.loop.discard()
+
+    # --- deliveries
+
+    def _deliver_activity_completed(self, delivery: Delivery) -> None:
+        event = delivery.event
+        assert isinstance(event, ev.ActivityCompleted)
+        future = self.pending.pop(event.command, None)
+        if future is not None:  # otherwise it was cancelled while the result was on its way
+            future.set_result(future.decode(event.result))
+
+    def _deliver_activity_failed(self, delivery: Delivery) -> None:
+        event = delivery.event
+        assert isinstance(event, ev.ActivityFailed)
+        future = self.pending.pop(event.command, None)
+        if future is not None:
+            future.set_exception(error_of(event.failure, self._converter))
+            future._log_traceback = False  # type: ignore[attr-defined]  # the failure is in the history
+
+    def _deliver_timer_fired(self, delivery: Delivery) -> None:
+        event = delivery.event
+        assert isinstance(event, ev.TimerFired)
+        timer = self.timers.pop(event.command, None)
+        if timer is not None:
+            timer.fire()
+
+    def _deliver_cancel(self, delivery: Delivery) -> None:
+        event = delivery.event
+        assert isinstance(event, ev.CancelRequested)
+        self.cancel_requested = True
+        self._cancel_reason = event.reason
+        assert self._main is not None
+        self._main.cancel()
+
+    def _deliver_signal(self, delivery: Delivery) -> None:
+        event = delivery.event
+        assert isinstance(event, ev.SignalReceived)
+        try:
+            handler = self._handler("signal", event.name)
+            args, _ = handler.codec.decode_args(self._converter, event.args)
+            if handler.is_async:
+                self.handlers_running += 1
+                coroutine = self._signal_handler(delivery.number, handler.fn(self._object, *args))
+                self.loop.create_task(coroutine, name=f"signal {handler.name}")
+            else:
+                handler.fn(self._object, *args)
+        except Exception as error:  # noqa: BLE001  (R7: the run goes on)
+            self._outputs.append(ev.HandlerFailed(delivery.number, failure_of(error, self._converter)))
+
+    async def _signal_handler(self, number: int, handler: Any) -> None:
+        try:
+            await handler
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the run goes on)
+            self._outputs.append(ev.HandlerFailed(number, failure_of(error, self._converter)))
+        finally:
+            self.handlers_running -= 1
+
+    def _deliver_update(self, delivery: Delivery) -> None:
+        event = delivery.event
+        assert isinstance(event, ev.UpdateReceived)
+        number = delivery.number
+        if delivery.was_received:
+            refusal = self._validate(event)
+            if refusal is not None:
+                failure = failure_of(refusal, self._converter)
+                self._outputs.append(ev.UpdateFailed(number, failure, rejected=True))
+                return
+        try:
+            handler = self._handler("update", event.name)
+            args, _ = handler.codec.decode_args(self._converter, event.args)
+            if handler.is_async:
+                self.handlers_running += 1
+                coroutine = self._update_handler(number, handler, handler.fn(self._object, *args))
+                self.loop.create_task(coroutine, name=f"update {handler.name}")
+            else:
+                result = handler.fn(self._object, *args)
+                self._outputs.append(
+                    ev.UpdateCompleted(number, handler.codec.encode_result(self._converter, result))
+                )
+        except Exception as error:  # noqa: BLE001  (R7: the caller gets it, the run goes on)
+            self._outputs.append(ev.UpdateFailed(number, failure_of(error, self._converter)))
+
+    async def _update_handler(self, number: int, handler: HandlerDefinition, coroutine: Any) -> None:
+        try:
+            result = handler.codec.encode_result(self._converter, await coroutine)
+            self._outputs.append(ev.UpdateCompleted(number, result))
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the caller gets it)
+            self._outputs.append(ev.UpdateFailed(number, failure_of(error, self._converter)))
+        finally:
+            self.handlers_running -= 1
+
+    def _handler(self, kind: str, name: str) -> HandlerDefinition:
+        handlers = self._definition.handlers[kind]
+        handler = handlers.get(name)
+        if handler is None:
+            raise UnknownHandlerError(kind, name, self._definition.name, list(handlers))
+        return handler
+
+    # --- read-only calls, between turns
+
+    def validate(self, event: ev.UpdateReceived) -> Exception | None:
+        """Ask an update's validator; returns what it raised."""
+        with self.loop:
+            return self._validate(event)
+
+    def _validate(self, event: ev.UpdateReceived) -> Exception | None:
+        self.read_only = True
+        try:
+            handler = self._handler("update", event.name)
+            if handler.validator is not None:
+                args, _ = handler.codec.decode_args(self._converter, event.args)
+                handler.validator(self._object, *args)
+        except Exception as error:  # noqa: BLE001  (a refusal, whatever it is)
+            return error
+        finally:
+            self.read_only = False
+        return None
+
+    def query(self, name: str, args: Sequence[Payload]) -> Payload:
+        """Run a query's handler.
+
+        Raises:
+            UnknownHandlerError: There is none of this name.
+            QueryFailedError: It raised, or it tried to change the run.
+        """
+        handler = self._handler("query", name)
+        values, _ = handler.codec.decode_args(self._converter, args)
+        self.read_only = True
+        try:
+            with self.loop:
+                result = handler.fn(self._object, *values)
+        except Exception as error:
+            raise QueryFailedError(f"query {name!r} raised {type(error).__name__}: {error}") from error
+        finally:
+            self.read_only = False
+        if self.loop.has_ready():
+            raise QueryFailedError(
+                f"query {name!r} woke a waiting part of the workflow (it set a future or an event); queries must "
+                f"not change anything: use a signal or an update"
+            )
+        return handler.codec.encode_result(self._converter, result)
+
+    # --- what workflow code calls
+
+    def schedule_activity(
+        self,
+        definition: ActivityDefinition,
+        args: Sequence[Any],
+        kwargs: dict[str, Any] | None,
+        options: dict[str, Any],
+        decode: Decode | None = None,
+    ) -> CommandFuture:
+        """Number and record an activity command; called two frames below the user's code."""
+        if self.loop.discarded:
+            return self.loop.refuse()
+        name = definition.name
+        if self.read_only:
+            raise read_only(f"activity {name!r}")
+        if name not in self._activities:
+            raise ActivityNotRegisteredError(name, list(self._activities))
+        resolved: ResolvedActivityOptions = definition.options
+        if options:
+            resolved = resolved.overridden(options)
+        payloads, keywords = definition.codec.encode_args(self._converter, args, kwargs)
+        command = self.next_command
+        self.next_command = command + 1
+        self._outputs.append(
+            ev.ActivityScheduled(command, name, payloads, resolved.start_to_close, resolved.retry, keywords)
+        )
+        frame = sys._getframe(2)
+        place: tuple[CodeType, int] = (frame.f_code, frame.f_lineno)
+        if decode is None:
+            decode = definition.codec.result_decoder(self._converter)
+        future = CommandFuture(self, command, f"activity {name!r}", decode, place)
+        self.pending[command] = future
+        return future
+
+    def activity_named(self, name: str) -> ActivityDefinition:
+        """The registered activity of this name.
+
+        Raises:
+            ActivityNotRegisteredError: There is none.
+        """
+        definition = self._activities.get(name)
+        if definition is None:
+            raise ActivityNotRegisteredError(name, list(self._activities))
+        return definition
+
+    def decoder_for(self, hint: Any, name: str) -> Decode:
+        """A decoder of an activity's result by an explicit type."""
+        decode = self._converter.decoder_for(hint)
+        where = f"result of activity {name}"
+        return lambda payload: decode(payload, where)
+
+    def cancel_activity(self, command: int) -> None:
+        """Record that an activity is no longer wanted."""
+        if not self.loop.discarded and self.pending.pop(command, None) is not None:
+            self._outputs.append(ev.ActivityCancelRequested(command))
+
+    def start_timer(
+        self, delay: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> DurableTimer:
+        """Number and record a timer (for the loop)."""
+        command = self.next_command
+        self.next_command = command + 1
+        duration = max(1, round(delay * 1_000_000))
+        self._outputs.append(ev.TimerStarted(command, duration, self._wall + duration))
+        timer = self.timers[command] = DurableTimer(self, command, callback, args, context)
+        return timer
+
+    def cancel_timer(self, command: int) -> None:
+        """Record that a timer is no longer wanted."""
+        if not self.loop.discarded and self.timers.pop(command, None) is not None:
+            self._outputs.append(ev.TimerCancelled(command))
+
+    def add_condition(self, condition: Callable[[], object], place: str | None) -> asyncio.Future[None]:
+        """Let a future wait for a condition; ``place`` is noted in the journal when there is no time limit."""
+        future = self.loop.create_future()
+        if place is not None:
+            self._outputs.append(ev.ConditionAwaited(place))
+        self._conditions[future] = condition
+        return future
+
+    def remove_condition(self, future: asyncio.Future[None]) -> None:
+        """Stop checking a condition."""
+        self._conditions.pop(future, None)
+
+    def random(self, stream: str) -> random.Random:
+        """A named stream of random numbers, the same in each replay; queries get one of their own."""
+        if self.read_only:
+            return random.Random(f"{self.started.run_id}/query/{self.now}/{stream}")  # noqa: S311
+        rng = self._randoms.get(stream)
+        if rng is None:
+            rng = self._randoms[stream] = random.Random(f"{self.started.run_id}/{stream}")  # noqa: S311
+        return rng
+
+    def uuid4(self) -> uuid.UUID:
+        """A random id from a stream of its own."""
+        return uuid.UUID(int=self.random("uuid4").getrandbits(128), version=4)
+
+    def loop_time(self) -> float:
+        """Seconds since the run's start, of the event being delivered."""
+        return (self.now - self.started_at) / 1_000_000
+
+    def loop_exception(self, context: dict[str, Any]) -> None:
+        """Log what no code has caught; the run goes on."""
+        if not self.replaying:
+            error = context.get("exception")
+            log.error(
+                "workflow %r: %s",
+                self.started.workflow_id if self.started else "?",
+                context.get("message"),
+                exc_info=error if isinstance(error, BaseException) else None,
+            )
+
+    def suspended_at(self) -> str:
+        """``file:line`` where main waits, for error texts."""
+        if self._main is None:
+            return "before the first await"
+        stack = self._main.get_stack(limit=1)
+        if not stack:
+            return "after the end of run"
+        return f"{stack[-1].f_code.co_filename}:{stack[-1].f_lineno}"
+
+
+_Deliver = Callable[[WorkflowInstance, Delivery], None]
+_DELIVER: dict[type, _Deliver] = {
+    ev.ActivityCompleted: WorkflowInstance._deliver_activity_completed,
+    ev.ActivityFailed: WorkflowInstance._deliver_activity_failed,
+    ev.TimerFired: WorkflowInstance._deliver_timer_fired,
+    ev.CancelRequested: WorkflowInstance._deliver_cancel,
+    ev.SignalReceived: WorkflowInstance._deliver_signal,
+    ev.UpdateReceived: WorkflowInstance._deliver_update,
+}

@@ -1,0 +1,39 @@
+"""The logger of workflow code: each record once, after its turn is durable."""
+
+from __future__ import annotations
+
+import logging
+
+from .context import running_instance
+
+
+class WorkflowLogger(logging.Logger):
+    """Holds records back until their turn is durable, and drops those of a replay.
+
+    Records carry ``workflow_id``, ``run_id`` and ``workflow_type``.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.parent = logging.getLogger("everact")
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Take a record from workflow code, or from anywhere else."""
+        instance = running_instance()
+        if instance is None:
+            super().handle(record)
+            return
+        if instance.replaying:
+            return
+        # Format now: the arguments may change before the record leaves.
+        record.msg, record.args = record.getMessage(), None
+        started = instance.started
+        if started is not None:
+            record.workflow_id = started.workflow_id
+            record.run_id = started.run_id
+            record.workflow_type = started.workflow_type
+        instance.logs.append(record)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Let a record go to the handlers."""
+        super().handle(record)

@@ -1,0 +1,283 @@
+"""The events of a run, and the records that carry them in the journal.
+
+Tags and field order never change; a new field goes to the end, with a default. Times are microseconds of wall
+clock since the epoch, durations are microseconds. Events of a run are numbered from 1 in the order in which
+they stand in its records; a message is known by its event number, a command by its command number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .failures import Failure
+from .payloads import Payload
+
+MICROSECOND = 1
+SECOND = 1_000_000
+
+
+class RetryRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A retry policy as it was at the call; see ``RetryPolicy`` for the meaning of each field."""
+
+    initial_interval: int = 1_000_000
+    backoff_coefficient: float = 2.0
+    maximum_interval: int = 60_000_000
+    maximum_attempts: int = 10
+    jitter: float = 0.1
+    retry_on: tuple[str, ...] | None = None
+    non_retryable: tuple[str, ...] = ()
+
+
+class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of all events."""
+
+
+# --- inputs: what a run receives ------------------------------------------------------------------------------
+
+
+class WorkflowStarted(Event, tag="ws"):
+    """The run exists. Always event 1."""
+
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    args: tuple[Payload, ...] = ()
+    request_id: str = ""
+    digest: bytes = b""
+
+
+class SignalReceived(Event, tag="sr"):
+    """A signal (``tell``) was accepted."""
+
+    name: str
+    args: tuple[Payload, ...] = ()
+    request_id: str = ""
+    digest: bytes = b""
+
+
+class UpdateReceived(Event, tag="ur"):
+    """An update (``ask``) was accepted."""
+
+    name: str
+    args: tuple[Payload, ...] = ()
+    request_id: str = ""
+    digest: bytes = b""
+
+
+class CancelRequested(Event, tag="cr"):
+    """Somebody asked the run to cancel itself; a flag that stays."""
+
+    reason: str = ""
+    request_id: str = ""
+
+
+class ActivityCompleted(Event, tag="ac"):
+    """The activity's result is in."""
+
+    command: int
+    attempt: int
+    result: Payload
+
+
+class ActivityFailed(Event, tag="af"):
+    """The activity failed for good; ``retry_state`` says why there is no further attempt."""
+
+    command: int
+    attempt: int
+    failure: Failure
+    retry_state: str = ""
+
+
+class AttemptFailed(Event, tag="at"):
+    """One attempt failed and another will follow at ``next_at``; user code does not see it."""
+
+    command: int
+    attempt: int
+    failure: Failure
+    next_at: int
+
+
+class TimerFired(Event, tag="tf"):
+    """A timer's deadline has passed."""
+
+    command: int
+
+
+class RunStalled(Event, tag="rs"):
+    """The run cannot go on as its code is: ``kind`` is ``quarantined`` or ``held``. Inputs are kept."""
+
+    kind: str
+    failure: Failure
+
+
+class RunReleased(Event, tag="rr"):
+    """A stalled run is tried again."""
+
+    reason: str = ""
+
+
+# --- outputs: what a run decides ------------------------------------------------------------------------------
+
+
+class ActivityScheduled(Event, tag="as"):
+    """Command: run an activity.
+
+    ``retry`` None is the default policy of this format; ``keywords`` names the last arguments, those that were
+    given by keyword.
+    """
+
+    command: int
+    activity_type: str
+    args: tuple[Payload, ...] = ()
+    start_to_close: int = 300_000_000
+    retry: RetryRecord | None = None
+    keywords: tuple[str, ...] = ()
+
+
+class ActivityCancelRequested(Event, tag="ax"):
+    """Command: stop that activity; the run no longer waits for it."""
+
+    command: int
+
+
+class TimerStarted(Event, tag="ts"):
+    """Command: wake the run at ``deadline``, ``duration`` after the turn."""
+
+    command: int
+    duration: int
+    deadline: int
+
+
+class TimerCancelled(Event, tag="tc"):
+    """Command: that timer is no longer wanted."""
+
+    command: int
+
+
+class ConditionAwaited(Event, tag="ca"):
+    """Annotation: the run waits for a condition without a time limit; replay does not compare it."""
+
+    place: str
+
+
+class UpdateCompleted(Event, tag="uc"):
+    """The handler of the update received as event ``update`` returned."""
+
+    update: int
+    result: Payload
+
+
+class UpdateFailed(Event, tag="uf"):
+    """The handler of that update raised, or (``rejected``) its validator refused it."""
+
+    update: int
+    failure: Failure
+    rejected: bool = False
+
+
+class HandlerFailed(Event, tag="hf"):
+    """A signal could not be handled: its dead letter."""
+
+    message: int
+    failure: Failure
+
+
+class WorkflowCompleted(Event, tag="wc"):
+    """The run returned. Terminal."""
+
+    result: Payload
+
+
+class WorkflowFailed(Event, tag="wf"):
+    """The run failed. Terminal."""
+
+    failure: Failure
+
+
+class WorkflowCancelled(Event, tag="wx"):
+    """The run observed its cancel request and ended. Terminal."""
+
+    reason: str = ""
+
+
+class WorkflowTerminated(Event, tag="wt"):
+    """The run was closed from outside, without running its code. Terminal."""
+
+    reason: str = ""
+
+
+AnyEvent = (
+    WorkflowStarted
+    | SignalReceived
+    | UpdateReceived
+    | CancelRequested
+    | ActivityCompleted
+    | ActivityFailed
+    | AttemptFailed
+    | TimerFired
+    | RunStalled
+    | RunReleased
+    | ActivityScheduled
+    | ActivityCancelRequested
+    | TimerStarted
+    | TimerCancelled
+    | ConditionAwaited
+    | UpdateCompleted
+    | UpdateFailed
+    | HandlerFailed
+    | WorkflowCompleted
+    | WorkflowFailed
+    | WorkflowCancelled
+    | WorkflowTerminated
+)
+
+Message = SignalReceived | UpdateReceived
+Outcome = WorkflowCompleted | WorkflowFailed | WorkflowCancelled | WorkflowTerminated
+
+#: Inputs that change the fold only; user code never sees them.
+SILENT = (AttemptFailed, RunStalled, RunReleased)
+OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)
+
+
+class Turn(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="T"):
+    """One delivery: what went in, what came out.
+
+    Attributes:
+        inputs: Events that enter the history with this turn.
+        outputs: What the code decided, in program order.
+        delivers: Numbers of the events delivered, in order; empty means the inputs, in order.
+    """
+
+    inputs: tuple[AnyEvent, ...]
+    outputs: tuple[AnyEvent, ...] = ()
+    delivers: tuple[int, ...] = ()
+
+
+class Received(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="R"):
+    """Inputs that are durable and not delivered yet."""
+
+    inputs: tuple[AnyEvent, ...]
+
+
+Record = Turn | Received
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Turn | Received)  # type: ignore[arg-type]
+
+encode_record = _encoder.encode
+
+
+def decode_record(body: bytes) -> Record:
+    """Decode an entry's body.
+
+    Raises:
+        msgspec.DecodeError: The bytes are no record of this format.
+    """
+    return _decoder.decode(body)
+
+
+def event_fields(event: Event) -> dict[str, Any]:
+    """Return an event's fields by name, for people and exports."""
+    return {name: getattr(event, name) for name in event.__struct_fields__}

@@ -1,0 +1,85 @@
+"""Failures as plain data: what went wrong, with its chain of causes, never as pickled classes."""
+
+from __future__ import annotations
+
+import traceback
+
+import msgspec
+
+from .payloads import Payload
+
+#: Longest message and trace kept, in characters.
+MESSAGE_LIMIT = 10_000
+TRACE_LIMIT = 20_000
+#: Deepest chain of causes, and most members of a group, kept.
+CAUSE_LIMIT = 20
+GROUP_LIMIT = 50
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One error, readable by a process that cannot import its class.
+
+    Attributes:
+        type: The class's name without its module.
+        bases: Full dotted names of the class and its base classes, nearest first, without ``object``.
+        message: ``str(error)``, shortened to 10,000 characters.
+        trace: The traceback as text, shortened in the middle.
+        details: Values that the author attached.
+        cause: What it was raised from.
+        kind: ``application``, ``activity``, ``timeout``, ``cancelled``, ``child`` or ``crash``.
+        non_retryable: The author said that trying again is useless.
+        next_delay: Microseconds until the next attempt, as the author asked; -1 when not said.
+        source: For kind ``activity`` and ``timeout``: what failed, ``(activity type, command, attempt)``.
+        group: Members of an exception group.
+        retry_state: For kind ``activity``: why there was no further attempt.
+    """
+
+    type: str
+    bases: tuple[str, ...] = ()
+    message: str = ""
+    trace: str = ""
+    details: tuple[Payload, ...] = ()
+    cause: Failure | None = None
+    kind: str = "application"
+    non_retryable: bool = False
+    next_delay: int = -1
+    source: tuple[str, int, int] | None = None
+    group: tuple[Failure, ...] = ()
+    retry_state: str = ""
+
+    def names(self) -> frozenset[str]:
+        """Every name by which a user may mean this failure: bare and dotted, of the class and its bases."""
+        return frozenset([self.type, *self.bases, *(b.rpartition(".")[2] for b in self.bases)])
+
+
+def class_names(cls: type[BaseException]) -> tuple[str, ...]:
+    """Full dotted names of a class and its bases, nearest first, without ``object``."""
+    return tuple(f"{c.__module__}.{c.__qualname__}" for c in cls.__mro__ if c is not object)
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut the middle out of a text that is longer than ``limit`` characters."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... {len(text) - limit} characters left out ...\n{text[-half:]}"
+
+
+def format_trace(error: BaseException) -> str:
+    """The traceback of this error alone (causes are kept apart), shortened."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__, chain=False)
+    return shorten(clean("".join(lines)), TRACE_LIMIT)
+
+
+def safe_message(error: BaseException) -> str:
+    """``str(error)``, also when that raises."""
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001  (a user's __str__ may do anything)
+        text = f"<its __str__ raised {type(broken).__name__}>"
+    return shorten(clean(text), MESSAGE_LIMIT)
+
+
+def clean(text: str) -> str:
+    """Replace lone surrogates, which cannot be stored as UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")

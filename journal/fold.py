@@ -1,0 +1,269 @@
+"""The state of a run as a fold over its records: no user code, changed in place.
+
+Recovery, ``describe``, listing and the re-arming of timers need only this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import events as ev
+from .failures import Failure
+from .payloads import Payload
+
+RUNNING = "running"
+COMPLETED = "completed"
+FAILED = "failed"
+CANCELLED = "cancelled"
+TERMINATED = "terminated"
+
+
+class PendingActivity:
+    """An activity that is scheduled and has no outcome yet.
+
+    Attributes:
+        scheduled: The command.
+        scheduled_at: Its time, microseconds.
+        attempt: Number of the attempt that runs or will run next, from 1; the fence of its result.
+        next_at: When the next attempt may start, microseconds; 0 is at once.
+        last_failure: Why the attempt before failed.
+    """
+
+    __slots__ = ("attempt", "last_failure", "next_at", "scheduled", "scheduled_at")
+
+    def __init__(self, scheduled: ev.ActivityScheduled, scheduled_at: int) -> None:
+        self.scheduled = scheduled
+        self.scheduled_at = scheduled_at
+        self.attempt = 1
+        self.next_at = 0
+        self.last_failure: Failure | None = None
+
+
+class RunState:
+    """What the journal knows of one run.
+
+    Attributes:
+        last_event: Number of the newest event; 0 before the first.
+        now: Time of the newest turn, never going back.
+        activities: Pending activities by command number.
+        timers: Pending timers by command number.
+        unread: Received messages and other inputs that no turn has delivered, by event number.
+        updates: Delivered updates without an outcome, by event number.
+        requests: Request ids seen, with event number and content digest.
+        answers: Outcomes of the updates that came with a request id, by event number.
+        dead_letters: Messages that could not be handled.
+        waiting: Places of the conditions waited for since the newest turn.
+    """
+
+    __slots__ = (
+        "activities",
+        "answers",
+        "cancel",
+        "closed_at",
+        "dead_letters",
+        "last_event",
+        "now",
+        "outcome",
+        "requests",
+        "stall",
+        "started",
+        "started_at",
+        "timers",
+        "unread",
+        "updates",
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        self.last_event = 0
+        self.now = 0
+        self.started: ev.WorkflowStarted = None  # type: ignore[assignment]  # event 1 always sets it
+        self.started_at = 0
+        self.closed_at = 0
+        self.outcome: ev.Outcome | None = None
+        self.cancel: ev.CancelRequested | None = None
+        self.stall: ev.RunStalled | None = None
+        self.activities: dict[int, PendingActivity] = {}
+        self.timers: dict[int, ev.TimerStarted] = {}
+        self.unread: dict[int, ev.Event] = {}
+        self.updates: dict[int, ev.UpdateReceived] = {}
+        self.requests: dict[str, tuple[int, bytes]] = {}
+        self.answers: dict[int, Payload | ev.UpdateFailed] = {}
+        self.dead_letters: list[ev.HandlerFailed] = []
+        self.waiting: list[str] = []
+
+    @property
+    def status(self) -> str:
+        """One word: running, completed, failed, cancelled, terminated, quarantined or held."""
+        if self.outcome is not None:
+            return STATUS_OF[type(self.outcome)]
+        return self.stall.kind if self.stall is not None else RUNNING
+
+    def apply(self, record: ev.Record, at: int) -> None:
+        """Fold one record in.
+
+        Args:
+            record: The run's next record.
+            at: Wall clock of the record, microseconds.
+        """
+        if at > self.now:
+            self.now = at
+        number = self.last_event
+        if type(record) is ev.Turn:
+            if self.waiting and record.outputs:
+                self.waiting = []
+            for event in record.inputs:
+                number += 1
+                apply = _APPLY.get(type(event))
+                if apply is not None:
+                    apply(self, number, at, event)
+            unread = self.unread
+            if unread:
+                for delivered in record.delivers:
+                    event = unread.pop(delivered, None)
+                    if type(event) is ev.UpdateReceived:
+                        self.updates[delivered] = event
+            for event in record.outputs:
+                number += 1
+                apply = _APPLY.get(type(event))
+                if apply is not None:
+                    apply(self, number, at, event)
+        else:
+            for event in record.inputs:
+                number += 1
+                self.unread[number] = event
+                apply = _APPLY.get(type(event))
+                if apply is not None:
+                    apply(self, number, at, event)
+                self.updates.pop(number, None)
+        self.last_event = number
+
+    def dangling_updates(self) -> list[int]:
+        """Event numbers of updates that have no answer: those in flight and those never delivered."""
+        return [*self.updates, *(n for n, e in self.unread.items() if type(e) is ev.UpdateReceived)]
+
+
+STATUS_OF: dict[type, str] = {
+    ev.WorkflowCompleted: COMPLETED,
+    ev.WorkflowFailed: FAILED,
+    ev.WorkflowCancelled: CANCELLED,
+    ev.WorkflowTerminated: TERMINATED,
+}
+
+_Apply = Callable[[RunState, int, int, Any], None]
+
+
+def _started(state: RunState, number: int, at: int, event: ev.WorkflowStarted) -> None:
+    state.started = event
+    state.started_at = at
+    if event.request_id:
+        state.requests[event.request_id] = (number, event.digest)
+
+
+def _signal(state: RunState, number: int, _at: int, event: ev.SignalReceived) -> None:
+    if event.request_id:
+        state.requests[event.request_id] = (number, event.digest)
+
+
+def _update(state: RunState, number: int, _at: int, event: ev.UpdateReceived) -> None:
+    state.updates[number] = event
+    if event.request_id:
+        state.requests[event.request_id] = (number, event.digest)
+
+
+def _cancel(state: RunState, _number: int, _at: int, event: ev.CancelRequested) -> None:
+    if state.cancel is None:
+        state.cancel = event
+
+
+def _activity_done(
+    state: RunState, _number: int, _at: int, event: ev.ActivityCompleted | ev.ActivityFailed
+) -> None:
+    state.activities.pop(event.command, None)
+
+
+def _attempt_failed(state: RunState, _number: int, _at: int, event: ev.AttemptFailed) -> None:
+    pending = state.activities.get(event.command)
+    if pending is not None:
+        pending.attempt = event.attempt + 1
+        pending.next_at = event.next_at
+        pending.last_failure = event.failure
+
+
+def _timer_done(state: RunState, _number: int, _at: int, event: ev.TimerFired | ev.TimerCancelled) -> None:
+    state.timers.pop(event.command, None)
+
+
+def _stalled(state: RunState, _number: int, _at: int, event: ev.RunStalled) -> None:
+    state.stall = event
+
+
+def _released(state: RunState, _number: int, _at: int, _event: ev.RunReleased) -> None:
+    state.stall = None
+
+
+def _scheduled(state: RunState, _number: int, at: int, event: ev.ActivityScheduled) -> None:
+    state.activities[event.command] = PendingActivity(event, at)
+
+
+def _activity_cancelled(state: RunState, _number: int, _at: int, event: ev.ActivityCancelRequested) -> None:
+    state.activities.pop(event.command, None)
+
+
+def _timer_started(state: RunState, _number: int, _at: int, event: ev.TimerStarted) -> None:
+    state.timers[event.command] = event
+
+
+def _waits(state: RunState, _number: int, _at: int, event: ev.ConditionAwaited) -> None:
+    state.waiting.append(event.place)
+
+
+def _update_done(state: RunState, _number: int, _at: int, event: ev.UpdateCompleted) -> None:
+    received = state.updates.pop(event.update, None)
+    if received is not None and received.request_id:
+        state.answers[event.update] = event.result
+
+
+def _update_failed(state: RunState, _number: int, _at: int, event: ev.UpdateFailed) -> None:
+    received = state.updates.pop(event.update, None)
+    if received is not None and received.request_id:
+        state.answers[event.update] = event
+
+
+def _dead_letter(state: RunState, _number: int, _at: int, event: ev.HandlerFailed) -> None:
+    state.dead_letters.append(event)
+
+
+def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
+    state.outcome = event
+    state.closed_at = at
+    state.stall = None
+    state.activities.clear()
+    state.timers.clear()
+
+
+_APPLY: dict[type, _Apply] = {
+    ev.WorkflowStarted: _started,
+    ev.SignalReceived: _signal,
+    ev.UpdateReceived: _update,
+    ev.CancelRequested: _cancel,
+    ev.ActivityCompleted: _activity_done,
+    ev.ActivityFailed: _activity_done,
+    ev.AttemptFailed: _attempt_failed,
+    ev.TimerFired: _timer_done,
+    ev.RunStalled: _stalled,
+    ev.RunReleased: _released,
+    ev.ActivityScheduled: _scheduled,
+    ev.ActivityCancelRequested: _activity_cancelled,
+    ev.TimerStarted: _timer_started,
+    ev.TimerCancelled: _timer_done,
+    ev.ConditionAwaited: _waits,
+    ev.UpdateCompleted: _update_done,
+    ev.UpdateFailed: _update_failed,
+    ev.HandlerFailed: _dead_letter,
+    ev.WorkflowCompleted: _closed,
+    ev.WorkflowFailed: _closed,
+    ev.WorkflowCancelled: _closed,
+    ev.WorkflowTerminated: _closed,
+}
