@@ -13,8 +13,9 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from .payload_models import is_model, is_pydantic_value, model, pydantic_value
 from .payload_plans import Forms, Plan
-from .payload_records import enumeration, is_model, model, record, shape_of, typed_dict
+from .payload_records import enumeration, record, shape_of, typed_dict
 from .payload_tagged import LEAVES, Tagged, encode_json
 from .payload_trouble import Trouble, glimpse, type_name
 from .payload_unions import union
@@ -27,9 +28,28 @@ _WRAPPERS: tuple[Any, ...] = tuple(
     for name in ("Annotated", "Final", "Required", "NotRequired", "ReadOnly", "ClassVar")
     if hasattr(typing, name)
 )
-_LISTS = (abc.Sequence, abc.MutableSequence, abc.Iterable, abc.Collection, abc.Reversible, abc.Container)
-_WITH_SETS = (abc.Iterable, abc.Collection, abc.Container)
+_ABSTRACT = frozenset(
+    getattr(abc, name)
+    for name in (
+        "Collection",
+        "Container",
+        "Iterable",
+        "Mapping",
+        "MutableMapping",
+        "MutableSequence",
+        "MutableSet",
+        "Reversible",
+        "Sequence",
+        "Set",
+    )
+)
 _MERGED = (list, set, frozenset, dict)
+
+
+class _Rest(msgspec.Struct, frozen=True):
+    """Stands in a union for the values of an abstract container that are of no concrete one."""
+
+    kind: type
 
 
 class Planner:
@@ -74,6 +94,8 @@ class Planner:
         origin, args = get_origin(hint), get_args(hint)
         if origin is typing.Union or origin is types.UnionType:
             return self._union(hint, args)
+        if isinstance(hint, _Rest):
+            return self._keep(hint, self.forms.other(hint.kind.__name__, _instance_test(hint.kind)))
         if origin is typing.Literal:
             return self._keep(hint, self._literal(args))
         kind = hint if origin is None else origin
@@ -140,14 +162,17 @@ class Planner:
                 forms.variadic_tuple(plan, self.plan(Any))
             else:
                 forms.fixed_tuple(plan, tuple(map(self.plan, args)))
-        elif kind in _LISTS or kind in (abc.Set, abc.MutableSet, abc.Mapping, abc.MutableMapping):
-            plan = self._abstract(hint, kind, args)
+        elif kind in _ABSTRACT:
+            plan = self._union(hint, (hint,))
         elif issubclass(kind, enum.Enum):
             plan = self._keep(hint, Plan(kind.__name__, (kind,), "si", "." + kind.__name__))
             enumeration(forms, plan, kind)
         elif is_model(kind):
             plan = self._keep(hint, Plan(kind.__name__, (kind,), "o", "." + kind.__name__))
             model(forms, plan, kind, self.plan)
+        elif is_pydantic_value(kind):
+            plan = self._keep(hint, Plan(kind.__name__, (kind,), "", "." + kind.__name__))
+            pydantic_value(forms, plan, kind)
         else:
             shape = shape_of(kind)
             if shape is None:
@@ -156,37 +181,24 @@ class Planner:
             record(forms, plan, kind, args=args, shape=shape, plan_of=self.plan)
         return plan
 
-    def _abstract(self, hint: Any, kind: Any, args: tuple[Any, ...]) -> Plan:
-        """The abstract containers are unions of the concrete ones."""
-        item: Any = args[0] if args else Any
-        concrete: list[Any]
-        if kind in (abc.Mapping, abc.MutableMapping):
-            concrete = [dict.__class_getitem__((item, args[1] if len(args) == 2 else Any))]
-        elif kind in (abc.Set, abc.MutableSet):
-            concrete = [set[item], frozenset[item]]
-        else:
-            concrete = [list[item], tuple[item, ...]]
-            if kind in _WITH_SETS:
-                concrete += [set[item], frozenset[item]]
-        plan = self._keep(hint, Plan(_text(hint), (), "", ""))
-        rest = self.forms.other(_text(hint), _instance_test(kind))
-        union(self.forms, plan, [*(self.plan(each) for each in concrete), rest])
-        return plan
-
     def _union(self, hint: Any, args: tuple[Any, ...]) -> Plan:
         members = self._merge(self._flat(args))
-        if len(members) == 1:
-            return self._keep(hint, self.plan(members[0]))
+        if len(members) == 1 or set(map(id, members)) == {id(Any), id(_NONE)}:
+            return self._keep(hint, self.plan(Any if Any in members else members[0]))
         plan = self._keep(hint, Plan(_text(hint), (), "", ""))
         union(self.forms, plan, [self.plan(member) for member in members])
         return plan
 
     def _flat(self, args: tuple[Any, ...]) -> list[Any]:
+        """The members of a union, those of unions inside it and the concrete ones of abstract containers."""
         out: list[Any] = []
         for arg in args:
             bare = self._strip(arg)
-            if get_origin(bare) in (typing.Union, types.UnionType):
+            origin = get_origin(bare) or bare
+            if origin is typing.Union or origin is types.UnionType:
                 out += self._flat(get_args(bare))
+            elif isinstance(origin, type) and origin in _ABSTRACT:
+                out += _concrete(origin, get_args(bare))
             else:
                 out.append(bare)
         return out
@@ -260,6 +272,19 @@ class Planner:
         return self.plan(cls).load(tree)
 
 
+def _concrete(kind: Any, args: tuple[Any, ...]) -> list[Any]:
+    """The concrete containers that an abstract one allows, then the rest of it."""
+    item: Any = args[0] if args else Any
+    if kind in (abc.Mapping, abc.MutableMapping):
+        return [dict.__class_getitem__((item, args[1] if len(args) == 2 else Any)), _Rest(kind)]
+    lists, sets = [list[item], tuple[item, ...]], [set[item], frozenset[item]]
+    if kind in (abc.Set, abc.MutableSet):
+        return [*sets, _Rest(kind)]
+    if kind in (abc.Iterable, abc.Collection, abc.Container):
+        return [*lists, *sets, _Rest(kind)]
+    return [*lists, _Rest(kind)]
+
+
 def _any_of(hints: list[Any]) -> Any:
     hints = [hint for hint in hints if hint is not Ellipsis]
     return typing.Union[tuple(hints)] if hints else Any  # noqa: UP007
@@ -270,7 +295,12 @@ def _is_dict(value: Any) -> bool:
 
 
 def _has_unpack(args: tuple[Any, ...]) -> bool:
-    return any(get_origin(arg) is typing.Unpack or isinstance(arg, typing.TypeVarTuple) for arg in args)
+    return any(
+        getattr(arg, "__unpacked__", False)
+        or get_origin(arg) is typing.Unpack
+        or isinstance(arg, typing.TypeVarTuple)
+        for arg in args
+    )
 
 
 def _instance_test(kind: type) -> Callable[[Any], bool]:
@@ -285,6 +315,8 @@ def _instance_test(kind: type) -> Callable[[Any], bool]:
 
 def _text(hint: Any) -> str:
     """A hint as users write it, without modules."""
+    if hint is None or hint is _NONE:
+        return "None"
     if isinstance(hint, type) and not get_args(hint):
         return hint.__name__
     origin, args = get_origin(hint), get_args(hint)
@@ -293,6 +325,4 @@ def _text(hint: Any) -> str:
     if args:
         base = getattr(origin, "__name__", str(origin))
         return f"{base}[{', '.join('...' if arg is Ellipsis else _text(arg) for arg in args)}]"
-    if hint is None or hint is _NONE:
-        return "None"
     return str(getattr(hint, "__name__", None) or hint).replace("typing.", "")

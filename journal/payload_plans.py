@@ -307,7 +307,7 @@ class Forms:
     def mapping(self, plan: Plan, key: Plan, item: Plan) -> None:
         """Fill the plan of ``dict[K, V]``: an object where all keys are text, else pairs."""
         text_keys = frozenset([str])
-        may_be_text = key.name in ("str", "Any")
+        may_be_text = key.plain and key.types in ((), (str,))
         reserved = _reserved
 
         def dump(value: Any) -> Any:

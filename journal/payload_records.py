@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-import sys
 import typing
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -20,7 +19,7 @@ from typing import Any
 import msgspec
 
 from .payload_plans import BY_TYPE, Forms, Plan
-from .payload_tagged import dump_object, guarded, tag_of
+from .payload_tagged import guarded, tag_of
 from .payload_trouble import Trouble, glimpse
 from .type_hints import class_hints
 
@@ -54,9 +53,6 @@ def shape_of(cls: type) -> Shape | None:
         return _named_tuple(cls)
     if not all(base is object or base.__flags__ & _HEAP_TYPE for base in cls.__mro__):
         return None  # Part of it lives in a builtin base, e.g. a dict or an exception.
-    pydantic = sys.modules.get("pydantic")
-    if pydantic is not None and issubclass(cls, pydantic.BaseModel):
-        return None
     if dataclasses.is_dataclass(cls):
         return _dataclass(cls) if _declares(cls, "__dataclass_fields__") else None
     if hasattr(cls, "__attrs_attrs__"):
@@ -165,7 +161,7 @@ def _exactness(cls: type, fields: tuple[tuple[str, Plan], ...]) -> Callable[[Any
 
 
 def _late(plan: Plan) -> Callable[[Any], bool]:
-    return lambda value: plan.exact(value)  # Of a recursive type the test is not made yet.
+    return lambda value: plan.exact(value)  # noqa: PLW0108 - of a recursive type it is not made yet
 
 
 def _single(name: str) -> Callable[[Any], tuple[Any]]:
@@ -289,73 +285,6 @@ def _named_tuple(cls: Any) -> Shape | None:
         return new(cls, [values[name] if name in values else known[name] for name in names])
 
     return Shape(names=names, required=frozenset(names) - frozenset(known), build=build)
-
-
-def is_model(cls: type) -> bool:
-    """Whether a class is a pydantic model; does not import pydantic."""
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and issubclass(cls, pydantic.BaseModel)
-
-
-def model(forms: Forms, plan: Plan, cls: Any, plan_of: PlanOf) -> None:
-    """Fill the plan of a pydantic model.
-
-    ``$set`` keeps which fields were given, where not all were; ``$extra`` the extra ones. A model
-    is rebuilt without validation. Private attributes start anew; a value that would come back
-    different for that reason is refused.
-    """
-    fields = {name: plan_of(field.annotation) for name, field in cls.model_fields.items()}
-    required = frozenset(name for name, field in cls.model_fields.items() if field.is_required())
-    has_private = bool(cls.__private_attributes__)
-    tagged = forms.tagged
-
-    def dump(value: Any) -> Any:
-        if type(value) is not cls:
-            return forms.stray(plan, value)
-        out: dict[str, Any] = {}
-        name = ""
-        try:
-            for name, field in fields.items():
-                out[name] = field.dump(value.__dict__[name])
-        except Trouble as trouble:
-            raise trouble.at(f".{name}") from None
-        except KeyError:
-            raise Trouble("mismatch", f"the field {name!r} of {cls.__name__} has no value") from None
-        given, extra = value.model_fields_set, value.model_extra
-        if extra or given != fields.keys():
-            if extra:
-                out["$extra"] = dump_object(tagged.dump, extra)
-            out["$set"] = sorted(given)
-        if has_private and load(out) != value:
-            raise Trouble("unsupported", f"private attributes of {cls.__name__} are not stored, and differ")
-        return out
-
-    def load(tree: Any) -> Any:
-        if type(tree) is not dict or tag_of(tree):
-            return forms.stray_load(plan, tree)
-        values: dict[str, Any] = {}
-        name = ""
-        try:
-            for name, field in fields.items():
-                if name in tree:
-                    values[name] = field.load(tree[name])
-        except Trouble as trouble:
-            raise trouble.at(f".{name}") from None
-        missing = sorted(required - values.keys())
-        if missing:
-            raise Trouble("data", f"missing required field {missing[0]!r} of {cls.__name__}")
-        extra = {key: tagged.load(part) for key, part in tree.get("$extra", {}).items()}
-        given = tree.get("$set")
-        return guarded(lambda _: _build_model(cls, values, extra, given), cls.__name__, tree)
-
-    plan.dump, plan.load = dump, load
-
-
-def _build_model(cls: Any, values: dict[str, Any], extra: dict[str, Any], given: list[str] | None) -> Any:
-    # model_construct fills defaults by alias or name; what was stored is put over it by name.
-    made: Any = cls.model_construct(_fields_set=set(values) if given is None else set(given), **extra)
-    made.__dict__.update(values)
-    return made
 
 
 def enumeration(forms: Forms, plan: Plan, cls: type[enum.Enum]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args, get_origin
@@ -220,11 +221,13 @@ def class_hints(cls: type, names: Sequence[str], args: tuple[Any, ...] = ()) -> 
     for base in reversed(cls.__mro__):
         annotations = inspect.get_annotations(base)
         module = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
-        local = {**vars(base), base.__name__: base, cls.__name__: cls}
+        # Of the class's own names only nested classes count: in ``date: date = None`` the field is not meant.
+        nested = {name: value for name, value in vars(base).items() if isinstance(value, type)}
+        local = {**nested, base.__name__: base, cls.__name__: cls}
         for name in names:
             if name in annotations:
                 hint, _ = evaluate(annotations[name], module, local)
-                hints[name] = substitute(hint, variables.get(base, {}))
+                hints[name] = _with_self(substitute(hint, variables.get(base, {})), cls)
     return hints
 
 
@@ -250,6 +253,23 @@ def substitute(hint: Any, variables: Mapping[Any, Any]) -> Any:
         return hint
     try:
         return hint[tuple(variables.get(parameter, parameter) for parameter in parameters)]
+    except TypeError:
+        return hint
+
+
+def _with_self(hint: Any, cls: type) -> Any:
+    """Replace ``Self`` by the class."""
+    if hint is typing.Self:
+        return cls
+    args = get_args(hint)
+    changed = tuple(_with_self(arg, cls) for arg in args)
+    if all(new is old for new, old in zip(changed, args, strict=True)):
+        return hint
+    origin = get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return typing.Union[changed]  # noqa: UP007 - the members are only known here
+    try:
+        return typing.cast("Any", origin)[changed]
     except TypeError:
         return hint
 

@@ -1,6 +1,5 @@
 """What goes in comes back equal and of the same type, or is refused by name."""
 
-import abc
 import collections
 import dataclasses
 import enum
@@ -192,9 +191,14 @@ class OpenModel(pydantic.BaseModel):
     a: int = pydantic.Field(1, alias="alpha")
 
 
-class Plain:
-    def __init__(self, x=1):
-        self.x = x
+class Root(pydantic.RootModel[list[int]]):
+    pass
+
+
+class WithUrl(pydantic.BaseModel):
+    url: pydantic.HttpUrl
+    private: int = 0
+    _p: int = pydantic.PrivateAttr(default_factory=lambda: 5)
 
 
 @pytest.fixture(scope="module")
@@ -322,7 +326,11 @@ HINTED = [
     (Mapping[str, Item], {"a": Item("b")}),
     (Mapping[int, Item], {1: Item("b")}), (typing.AbstractSet[int], frozenset([1])),
     (typing.Collection[int], {1}), (typing.Hashable, "a"),
-    (Point, Point(1, 2.0)), (Untyped, Untyped(1, (2,))), (Options, {"speed": 1}),
+    (Sequence[Item] | None, [Item("a")]), (Sequence[Item] | None, (Item("a"),)),
+    (Mapping[str, Item] | Sequence[Point], [Point(1)]),
+    (Sequence[Item] | list[Point] | int, [Point(1), Item("a")]), (Optional[Any], 3),
+    (T | None, (1,)), (Item | Any, Item("a")), (Item | Any, (1,)),
+    (Optional[object], None), (Point, Point(1, 2.0)), (Untyped, Untyped(1, (2,))), (Options, {"speed": 1}),
     (Options, {"start": date(2024, 1, 1), "speed": 1}),
     (Options | dict[str, str], {"a": "b"}), (Options | dict[str, str], {"speed": 3}),
     (Item, Item("a", 1.5)), (Item, Item("a", 2)),
@@ -342,7 +350,7 @@ HINTED = [
     (Renamed | Struct, Renamed("a")), (list[Struct], [Struct(1, "b")]),
     (Attrs, Attrs(1, [Color.RED])), (AttrsPost, AttrsPost(1)), (Model, Model(id=1)),
     (Model, Model(id=1, items=[Item("a")], when=datetime(2024, 1, 1))),
-    (OpenModel, OpenModel(alpha=3, more=(1, 2))), (OpenModel, OpenModel()),
+    (Root, Root([1])), (WithUrl, WithUrl(url="http://a.b/c?d=1")), (OpenModel, OpenModel(alpha=3, more=(1, 2))), (OpenModel, OpenModel()),
     (list[Model | Item], [Model(id=1), Item("a")]),
 ]  # fmt: skip
 
@@ -455,11 +463,6 @@ def test_encodings_are_what_they_are_for_ever(converter):
     assert converter.encode([3], list[float]).data == b'[{"$":3}]'
     assert converter.encode(Odd.PAIR, Odd).data == b'{"$name":"PAIR"}'
     assert converter.encode(timedelta(seconds=90), timedelta).data == b'"PT90S"'
-
-
-class Abstract(abc.ABC):
-    @abc.abstractmethod
-    def f(self): ...
 
 
 def test_quick_calls_agree_with_the_converter(converter):

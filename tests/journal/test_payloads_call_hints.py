@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Optional, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Optional, Self, TypeVar
 
 import pytest
 
@@ -171,16 +171,18 @@ class Middle(Base[dict[str, K]], Generic[K]):
 class Leaf(Middle[int]):
     d: Missing
     e: Leaf | None
+    date: dict[str, list[Self]] | None = None
 
 
 def test_type_variables_are_followed_through_the_classes():
-    assert class_hints(Leaf, ("a", "b", "c", "d", "e", "f")) == {
+    assert class_hints(Leaf, ("a", "b", "c", "d", "e", "f", "date")) == {
         "a": dict[str, int],
         "b": list[dict[str, int]],
         "c": int,
         "d": Any,
         "e": Optional[Leaf],
         "f": Any,
+        "date": Optional[dict[str, list[Leaf]]],
     }
     assert class_hints(Base, ("b",), (str,)) == {"b": list[str]}
     assert class_hints(Base, ("b",)) == {"b": list[T]}

@@ -146,6 +146,12 @@ REFUSED = [
     (Callable[[], int], LOCAL, "$", "partial has no stored form"),
     (Any, Item, "$", "type has no stored form"),
     (Exception, Failing("x"), "$", "Failing has no stored form"),
+    (
+        pydantic.SecretStr,
+        pydantic.SecretStr("a"),
+        "$",
+        "pydantic does not store pydantic.types.SecretStr in full",
+    ),
     (Any, {"a": ["ok", "\ud800"]}, "$['a'][1]", "lone surrogate"),
     (str, "\ud800", "$", "lone surrogate"),
     (dict[str, int], {"\ud800": 1}, "$ (a key)", "lone surrogate"),

@@ -47,10 +47,13 @@ KEYS = st.one_of(
 VALUES = st.recursive(
     HASHABLE,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.tuples(inner, inner), st.dictionaries(KEYS, inner, max_size=3), st.sets(KEYS, max_size=3)
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(KEYS, inner, max_size=3),
+        st.sets(KEYS, max_size=3),
     ),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 def shown(value):
@@ -62,6 +65,8 @@ def shown(value):
         return f"{kind}{sorted(map(shown, value))}"
     if isinstance(value, (list, tuple)):
         return f"{kind}[{', '.join(map(shown, value))}]"
+    if dataclasses.is_dataclass(value):
+        return f"{kind}({', '.join(shown(getattr(value, f.name)) for f in dataclasses.fields(value))})"
     return f"{kind} {value!r}"
 
 
@@ -124,7 +129,7 @@ TREES = st.recursive(
 @given(TREES)
 def test_any_dataclass_comes_back_under_its_hint(value):
     payload = CONVERTER.encode(value, Tree)
-    assert repr(CONVERTER.decode(payload, Tree)) == repr(value)
+    assert shown(CONVERTER.decode(payload, Tree)) == shown(value)
 
 
 @settings(max_examples=100, deadline=None)
@@ -132,7 +137,7 @@ def test_any_dataclass_comes_back_under_its_hint(value):
 def test_the_quick_way_and_the_walk_write_the_same_form(value):
     payload = CONVERTER.encode(value, list[Flat])
     back = CONVERTER.decode(payload, list[Flat])
-    assert repr(back) == repr(value)
+    assert shown(back) == shown(value)
     # A union with Decimal in it never takes the quick way.
     walked = CONVERTER.encode({"v": value, "w": (1,)}, dict[str, list[Flat] | tuple[int, ...] | Decimal])
     assert b'"v":' + payload.data in walked.data
@@ -167,7 +172,7 @@ from uuid import UUID
 from typing import Any
 from everact.journal.payloads import PayloadConverter
 c = PayloadConverter()
-words = {"alpha", "beta", "gamma", "delta", "epsilon", b"x", None, ("p", frozenset({"q", "r", "s", date(2024, 1, 1)}))}
+words = {"alpha", "beta", "gamma", "delta", b"x", None, ("p", frozenset({"q", "r", "s", date(2024, 1, 1)}))}
 for value, hint in [(words, Any), ({"a", "b", "c", "d"}, set[str]), ([{"k": frozenset(words)}], Any),
                     (frozenset({"x", "y", 1}), frozenset[str | int])]:
     print(c.encode(value, hint))
