@@ -80,11 +80,15 @@ def defn(fn: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
 
 def _declare(fn: Any, name: str | None, options: dict[str, Any]) -> Any:
     if isinstance(fn, staticmethod | classmethod):
-        raise RegistrationError(f"@activity.defn goes below @staticmethod or @classmethod, not above ({fn!r})")
+        raise RegistrationError(
+            f"@activity.defn goes below @staticmethod or @classmethod, not above ({fn!r})"
+        )
     if not inspect.isfunction(fn):
         raise RegistrationError(f"@activity.defn goes on a function or method, not on {fn!r}")
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
-        raise RegistrationError(f"@activity.defn: {fn.__qualname__} is a generator; an activity returns one value")
+        raise RegistrationError(
+            f"@activity.defn: {fn.__qualname__} is a generator; an activity returns one value"
+        )
     if name is not None and (not isinstance(name, str) or not name):
         raise RegistrationError(f"@activity.defn(name=...) must be a string that is not empty, not {name!r}")
     resolved = DEFAULT_ACTIVITY_OPTIONS.overridden(options)

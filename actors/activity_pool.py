@@ -268,4 +268,3 @@ class ActivityPool:
         if failure.kind in ("timeout", "cancelled"):
             return failure
         return with_source(failure, *self._source(attempt))
-

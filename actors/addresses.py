@@ -40,6 +40,8 @@ def parse_address(text: str) -> Address:
     """
     parts = text.removeprefix(SCHEME).split("/")
     if not text.startswith(SCHEME) or len(parts) not in (2, 3) or not all(parts):
-        raise AddressError(f"{text!r} is no address: it must look like everact://cluster/workflow-id[/run-id]")
+        raise AddressError(
+            f"{text!r} is no address: it must look like everact://cluster/workflow-id[/run-id]"
+        )
     cluster, workflow_id, *run_id = map(unquote, parts)
     return Address(cluster, workflow_id, run_id[0] if run_id else None)

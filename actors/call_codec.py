@@ -82,7 +82,10 @@ class CallCodec:
         encoders = self._arg_encoders
         if not rest and len(positional) <= len(encoders):
             return tuple(
-                [encode(value, where) for encode, value, where in zip(encoders, positional, self._wheres, strict=False)]
+                [
+                    encode(value, where)
+                    for encode, value, where in zip(encoders, positional, self._wheres, strict=False)
+                ]
             ), ()
         payloads = [self._encode_at(converter, position, value) for position, value in enumerate(positional)]
         for name, value in rest.items():
@@ -119,7 +122,9 @@ class CallCodec:
             for position, payload in enumerate(payloads[:count])
         ]
         named = {
-            name: converter.decode(payload, self.hints.hint_of(name), where=f"argument {name!r} of {self.label}")
+            name: converter.decode(
+                payload, self.hints.hint_of(name), where=f"argument {name!r} of {self.label}"
+            )
             for name, payload in zip(keywords, payloads[count:], strict=True)
         }
         try:

@@ -203,10 +203,14 @@ def workflow_definition(cls: object) -> WorkflowDefinition:
         RegistrationError: It is no class, or lacks ``@workflow.defn``.
     """
     if not isinstance(cls, type):
-        raise RegistrationError(f"{cls!r} is not a workflow class: pass the class declared with @workflow.defn")
+        raise RegistrationError(
+            f"{cls!r} is not a workflow class: pass the class declared with @workflow.defn"
+        )
     definition = cls.__dict__.get(DEFINITION)
     if not isinstance(definition, WorkflowDefinition):
-        raise RegistrationError(f"{cls.__qualname__} is not a workflow class: it lacks the @workflow.defn decorator")
+        raise RegistrationError(
+            f"{cls.__qualname__} is not a workflow class: it lacks the @workflow.defn decorator"
+        )
     return definition
 
 
@@ -224,4 +228,3 @@ def activity_definition(fn: object) -> ActivityDefinition:
     if definition.is_method and owner is not None:
         return definition.bound_to(owner)
     return definition
-

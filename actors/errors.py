@@ -99,7 +99,9 @@ class WorkflowClosedError(EveractError):
         self.status = status
 
     def __str__(self) -> str:
-        return f"workflow {self.workflow_id!r} (run {self.run_id}) is {self.status}: it takes no more messages"
+        return (
+            f"workflow {self.workflow_id!r} (run {self.run_id}) is {self.status}: it takes no more messages"
+        )
 
 
 class UnknownHandlerError(EveractError):
@@ -304,7 +306,9 @@ class ActivityError(FailureError):
         retry_state: Why there is no further attempt.
     """
 
-    def __init__(self, message: str, activity_type: str, command: int, attempt: int, retry_state: str = "") -> None:
+    def __init__(
+        self, message: str, activity_type: str, command: int, attempt: int, retry_state: str = ""
+    ) -> None:
         super().__init__(message, activity_type, command, attempt, retry_state)
         self.message = message
         self.activity_type = activity_type

@@ -37,7 +37,9 @@ def is_failure(error: BaseException) -> bool:
     return isinstance(error, FailureError | builtins.TimeoutError)
 
 
-def failure_of(error: BaseException, converter: PayloadConverter, *, kind: str = "", depth: int = 0) -> Failure:
+def failure_of(
+    error: BaseException, converter: PayloadConverter, *, kind: str = "", depth: int = 0
+) -> Failure:
     """Turn an error into data, with its causes.
 
     Args:
@@ -70,7 +72,9 @@ def failure_of(error: BaseException, converter: PayloadConverter, *, kind: str =
         message=message,
         trace=format_trace(error),
         details=details,
-        cause=failure_of(cause, converter, depth=depth + 1) if cause is not None and depth < CAUSE_LIMIT else None,
+        cause=failure_of(cause, converter, depth=depth + 1)
+        if cause is not None and depth < CAUSE_LIMIT
+        else None,
         kind=kind or _kind_of(error),
         non_retryable=non_retryable,
         next_delay=next_delay,
@@ -128,7 +132,9 @@ def _decode_detail(payload: Payload, converter: PayloadConverter) -> Any:
         return payload
 
 
-def activity_failure(cause: Failure, activity_type: str, command: int, attempt: int, retry_state: str) -> Failure:
+def activity_failure(
+    cause: Failure, activity_type: str, command: int, attempt: int, retry_state: str
+) -> Failure:
     """Wrap the last attempt's failure as what the workflow catches: an ``ActivityError``."""
     attempts = "1 attempt" if attempt == 1 else f"{attempt} attempts"
     return Failure(

@@ -30,7 +30,9 @@ class ActorRef(Generic[W]):
         run_id: The run it is bound to; None is whichever run is the newest.
     """
 
-    def __init__(self, runtime: Runtime, workflow_id: str, run_id: str | None, definition: Any = None) -> None:
+    def __init__(
+        self, runtime: Runtime, workflow_id: str, run_id: str | None, definition: Any = None
+    ) -> None:
         self._runtime = runtime
         self._definition = definition
         self.workflow_id = workflow_id
@@ -46,7 +48,11 @@ class ActorRef(Generic[W]):
 
     @overload
     async def tell(
-        self, handler: Callable[[W, *Ts], Awaitable[None] | None], /, *args: *Ts, request_id: str | None = None
+        self,
+        handler: Callable[[W, *Ts], Awaitable[None] | None],
+        /,
+        *args: *Ts,
+        request_id: str | None = None,
     ) -> None: ...
     @overload
     async def tell(self, handler: str, /, *args: Any, request_id: str | None = None) -> None: ...
@@ -74,7 +80,9 @@ class ActorRef(Generic[W]):
         self, handler: Callable[[W, *Ts], Awaitable[R2]], /, *args: *Ts, request_id: str | None = None
     ) -> R2: ...
     @overload
-    async def ask(self, handler: Callable[[W, *Ts], R2], /, *args: *Ts, request_id: str | None = None) -> R2: ...
+    async def ask(
+        self, handler: Callable[[W, *Ts], R2], /, *args: *Ts, request_id: str | None = None
+    ) -> R2: ...
     @overload
     async def ask(self, handler: str, /, *args: Any, request_id: str | None = None) -> Any: ...
     async def ask(self, handler: Any, /, *args: Any, request_id: str | None = None) -> Any:
@@ -95,14 +103,26 @@ class ActorRef(Generic[W]):
 
     @overload
     async def query(
-        self, handler: Callable[[W, *Ts], R], /, *args: *Ts, timeout: timedelta = QUERY_TIMEOUT  # noqa: ASYNC109
+        self,
+        handler: Callable[[W, *Ts], R],
+        /,
+        *args: *Ts,
+        timeout: timedelta = QUERY_TIMEOUT,  # noqa: ASYNC109
     ) -> R: ...
     @overload
     async def query(
-        self, handler: str, /, *args: Any, timeout: timedelta = QUERY_TIMEOUT  # noqa: ASYNC109
+        self,
+        handler: str,
+        /,
+        *args: Any,
+        timeout: timedelta = QUERY_TIMEOUT,  # noqa: ASYNC109
     ) -> Any: ...
     async def query(
-        self, handler: Any, /, *args: Any, timeout: timedelta = QUERY_TIMEOUT  # noqa: ASYNC109
+        self,
+        handler: Any,
+        /,
+        *args: Any,
+        timeout: timedelta = QUERY_TIMEOUT,  # noqa: ASYNC109
     ) -> Any:
         """Read the run's state through a query handler; never journalled, works on closed runs.
 
@@ -126,7 +146,10 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_result]):
     execute_update = ActorRef.ask
 
     async def result(
-        self, *, timeout: timedelta | float | None = None, on_stall: OnStall = "raise"  # noqa: ASYNC109
+        self,
+        *,
+        timeout: timedelta | float | None = None,
+        on_stall: OnStall = "raise",  # noqa: ASYNC109
     ) -> R_result:
         """Wait for the run's result.
 

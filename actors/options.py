@@ -87,7 +87,9 @@ class RetryPolicy:
         if self.maximum_interval < self.initial_interval:
             raise ValueError("RetryPolicy.maximum_interval is shorter than initial_interval")
         if not self.backoff_coefficient >= 1:
-            raise ValueError(f"RetryPolicy.backoff_coefficient must be 1 or more, not {self.backoff_coefficient!r}")
+            raise ValueError(
+                f"RetryPolicy.backoff_coefficient must be 1 or more, not {self.backoff_coefficient!r}"
+            )
         if isinstance(self.maximum_attempts, bool) or not isinstance(self.maximum_attempts, int):
             raise TypeError(f"RetryPolicy.maximum_attempts must be an int, not {self.maximum_attempts!r}")
         if self.maximum_attempts < 0:
@@ -168,7 +170,9 @@ class ResolvedActivityOptions:
             )
         start_to_close, retry = self.start_to_close, self.retry
         if "start_to_close_timeout" in options:
-            start_to_close = positive_microseconds("start_to_close_timeout", options["start_to_close_timeout"])
+            start_to_close = positive_microseconds(
+                "start_to_close_timeout", options["start_to_close_timeout"]
+            )
         if "retry_policy" in options:
             policy = options["retry_policy"]
             if not isinstance(policy, RetryPolicy):
@@ -196,7 +200,9 @@ def check_workflow_id(workflow_id: object) -> str:
     try:
         size = len(workflow_id.encode())
     except UnicodeEncodeError:
-        raise ValueError(f"workflow id {workflow_id[:50]!r} has characters that are not valid Unicode") from None
+        raise ValueError(
+            f"workflow id {workflow_id[:50]!r} has characters that are not valid Unicode"
+        ) from None
     if size > ID_LIMIT:
         raise ValueError(f"a workflow id may have up to {ID_LIMIT} bytes, {workflow_id[:30]!r}... has {size}")
     return workflow_id

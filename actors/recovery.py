@@ -94,7 +94,9 @@ def _retry_stalled(shard: Shard, actor: WorkflowActor) -> None:
         error = WorkflowNotRegisteredError(actor.state.started.workflow_type, list(shard.workflows))
         message = str(error)
         if stall is None or stall.failure.message != message:
-            failure = Failure(type="WorkflowNotRegisteredError", bases=class_names(type(error)), message=message)
+            failure = Failure(
+                type="WorkflowNotRegisteredError", bases=class_names(type(error)), message=message
+            )
             actor.stall("held", failure)
             shard.enqueue(actor)  # its pump sends the record to the disk
     elif stall is not None:

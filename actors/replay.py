@@ -68,7 +68,11 @@ def deliveries_of(record: ev.Turn, first: int, received: dict[int, ev.Event]) ->
 
 
 def _compare(
-    instance: WorkflowInstance, recorded: Sequence[ev.Event], actual: Sequence[ev.Event], first: int, common: str
+    instance: WorkflowInstance,
+    recorded: Sequence[ev.Event],
+    actual: Sequence[ev.Event],
+    first: int,
+    common: str,
 ) -> str:
     """Compare what a turn decided by what identifies each decision; returns the last one in common."""
     expected = [event for event in recorded if not isinstance(event, ev.ConditionAwaited)]

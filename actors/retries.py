@@ -35,7 +35,9 @@ def decide(record: RetryRecord | None, attempt: int, failure: Failure, rng: rand
     if failure.next_delay >= 0:
         return failure.next_delay, ""
     try:
-        delay = min(policy.initial_interval * policy.backoff_coefficient ** (attempt - 1), policy.maximum_interval)
+        delay = min(
+            policy.initial_interval * policy.backoff_coefficient ** (attempt - 1), policy.maximum_interval
+        )
     except OverflowError:
         delay = policy.maximum_interval
     if policy.jitter:

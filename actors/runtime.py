@@ -168,7 +168,9 @@ class Runtime:
             await shard.pool.drain(self._grace)
             await shard.idle()
         finally:
-            shard.stop(RuntimeClosedError("the Runtime was left; the run is durable and goes on at the next start"))
+            shard.stop(
+                RuntimeClosedError("the Runtime was left; the run is durable and goes on at the next start")
+            )
             shard.writer.close()
             shard.pool.close()
             for actor in shard.actors.values():
@@ -179,7 +181,9 @@ class Runtime:
 
     def _open(self) -> Shard:
         if self._shard is None:
-            raise RuntimeClosedError("the Runtime is not open: use it inside 'async with Runtime(...) as runtime:'")
+            raise RuntimeClosedError(
+                "the Runtime is not open: use it inside 'async with Runtime(...) as runtime:'"
+            )
         return self._shard
 
     # --- starting and finding
@@ -270,7 +274,9 @@ class Runtime:
         if workflow.startswith(SCHEME):
             address = parse_address(workflow)
             if address.cluster != self.name:
-                raise AddressError(f"address {workflow!r} is of cluster {address.cluster!r}; this is {self.name!r}")
+                raise AddressError(
+                    f"address {workflow!r} is of cluster {address.cluster!r}; this is {self.name!r}"
+                )
             return WorkflowHandle(self, address.workflow_id, address.run_id, definition)
         return WorkflowHandle(self, check_workflow_id(workflow), None, definition)
 
@@ -336,12 +342,16 @@ class Runtime:
         payloads, _ = found.codec.encode_args(self._converter, args)
         return actor, name, payloads, found
 
-    async def _signal(self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None) -> None:
+    async def _signal(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+    ) -> None:
         actor, name, payloads, _ = self._message(ref, "signal", handler, args)
         digest = _digest(name, payloads) if request_id else b""
         await self._put(actor, ev.SignalReceived(name, payloads, request_id or "", digest))
 
-    async def _update(self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None) -> Any:
+    async def _update(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+    ) -> Any:
         actor, name, payloads, found = self._message(ref, "update", handler, args)
         digest = _digest(name, payloads) if request_id else b""
         answer = await self._put(actor, ev.UpdateReceived(name, payloads, request_id or "", digest))
@@ -368,7 +378,9 @@ class Runtime:
         seconds = microseconds("query timeout", timeout) / 1_000_000
         if not await wait_within(reply, seconds):
             reply.cancel()
-            raise TimeoutError(f"query {name!r} of workflow {actor.workflow_id!r} had no answer within {seconds:g} s")
+            raise TimeoutError(
+                f"query {name!r} of workflow {actor.workflow_id!r} had no answer within {seconds:g} s"
+            )
         return found.codec.decode_result(self._converter, reply.result())
 
     async def _cancel(self, ref: ActorRef[Any], reason: str) -> None:
@@ -406,7 +418,9 @@ class Runtime:
         shard.writer.answer(actor.batch, future, None)
         await future
 
-    async def _result(self, ref: WorkflowHandle[Any, Any], timeout: timedelta | float | None, on_stall: OnStall) -> Any:
+    async def _result(
+        self, ref: WorkflowHandle[Any, Any], timeout: timedelta | float | None, on_stall: OnStall
+    ) -> Any:
         shard = self._open()
         seconds = None if timeout is None else microseconds("result timeout", timeout) / 1_000_000
         if on_stall not in ("raise", "wait"):
@@ -445,9 +459,13 @@ class Runtime:
                 message = f"{outcome.failure.type}: {outcome.failure.message}"
                 raise WorkflowFailedError(actor.workflow_id, actor.run_id, message) from cause
             case ev.WorkflowCancelled():
-                raise WorkflowCancelledError(actor.workflow_id, actor.run_id, outcome.reason or "no reason given")
+                raise WorkflowCancelledError(
+                    actor.workflow_id, actor.run_id, outcome.reason or "no reason given"
+                )
             case _:
-                raise WorkflowTerminatedError(actor.workflow_id, actor.run_id, outcome.reason or "no reason given")
+                raise WorkflowTerminatedError(
+                    actor.workflow_id, actor.run_id, outcome.reason or "no reason given"
+                )
 
 
 def _handler_name(kind: str, handler: Any) -> str:

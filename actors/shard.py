@@ -183,7 +183,9 @@ class Shard:
         actor = self.newest.get(workflow_id)
         if actor is not None and run_id in (None, actor.run_id):
             return actor
-        row = self.index.by_workflow_id.get(workflow_id) if run_id is None else self.index.by_run_id.get(run_id)
+        row = (
+            self.index.by_workflow_id.get(workflow_id) if run_id is None else self.index.by_run_id.get(run_id)
+        )
         if row is None or row.workflow_id != workflow_id:
             raise WorkflowNotFoundError(workflow_id, run_id)
         return self.actors.get(row.key) or self._closed_actor(row)

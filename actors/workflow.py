@@ -205,7 +205,9 @@ async def execute_activity(
     activity: Callable[[*Ts], Awaitable[R]], /, *args: *Ts, **options: Unpack[ActivityOptions]
 ) -> R: ...
 @overload
-async def execute_activity(activity: Callable[[*Ts], R], /, *args: *Ts, **options: Unpack[ActivityOptions]) -> R: ...
+async def execute_activity(
+    activity: Callable[[*Ts], R], /, *args: *Ts, **options: Unpack[ActivityOptions]
+) -> R: ...
 @overload
 async def execute_activity(
     activity: str, /, *args: Any, result_type: type[R], **options: Unpack[ActivityOptions]
@@ -267,7 +269,9 @@ def start_activity(
     activity: str, /, *args: Any, result_type: type[R], **options: Unpack[ActivityOptions]
 ) -> ActivityHandle[R]: ...
 @overload
-def start_activity(activity: str, /, *args: Any, **options: Unpack[ActivityOptions]) -> ActivityHandle[Any]: ...
+def start_activity(
+    activity: str, /, *args: Any, **options: Unpack[ActivityOptions]
+) -> ActivityHandle[Any]: ...
 def start_activity(activity: Any, /, *args: *Ts, **options: Any) -> Any:
     """Like ``execute_activity``, for a handle that is awaited or cancelled later."""
     instance = current_instance("start_activity()")
@@ -333,7 +337,9 @@ async def sleep_until(moment: datetime) -> None:
 
 
 async def wait_condition(
-    condition: Callable[[], object], *, timeout: timedelta | float | None = None  # noqa: ASYNC109
+    condition: Callable[[], object],
+    *,
+    timeout: timedelta | float | None = None,  # noqa: ASYNC109
 ) -> None:
     """Wait until ``condition()`` is true; it is checked after each event of the run.
 
@@ -399,9 +405,7 @@ def info() -> WorkflowInfo:
     """What the run knows of itself."""
     instance = current_instance("info()")
     started = instance.started
-    return WorkflowInfo(
-        started.workflow_id, started.run_id, started.workflow_type, _utc(instance.started_at)
-    )
+    return WorkflowInfo(started.workflow_id, started.run_id, started.workflow_type, _utc(instance.started_at))
 
 
 def in_workflow() -> bool:

@@ -74,7 +74,9 @@ class WorkflowActor:
         "workflow_id",
     )
 
-    def __init__(self, shard: Shard, key: int, workflow_id: str, definition: WorkflowDefinition | None) -> None:
+    def __init__(
+        self, shard: Shard, key: int, workflow_id: str, definition: WorkflowDefinition | None
+    ) -> None:
         self.shard = shard
         self.key = key
         self.workflow_id = workflow_id
@@ -233,7 +235,9 @@ class WorkflowActor:
                 self._stall(crash, None, None)
                 shard.refuse_stalled(self, reply)
                 return
-            answer = Raise(QueryFailedError(f"query {query.name!r}: the closed run cannot be replayed: {crash.error}"))
+            answer = Raise(
+                QueryFailedError(f"query {query.name!r}: the closed run cannot be replayed: {crash.error}")
+            )
         except EveractError as error:
             answer = Raise(error)
             if self.instance is not None and self.instance.loop.has_ready():
@@ -320,7 +324,9 @@ class WorkflowActor:
         was_loaded = self.instance is not None
         self.drop_instance()
         failure = failure_of(crash.error, self.shard.converter, kind="crash")
-        if type(event) is ev.UpdateReceived and not was_loaded:  # it was not accepted: the code could not be loaded
+        if (
+            type(event) is ev.UpdateReceived and not was_loaded
+        ):  # it was not accepted: the code could not be loaded
             self.stall(crash.kind, failure)
             self.shard.refuse_stalled(self, reply)
             return

@@ -169,7 +169,10 @@ class GroupCommit:
                 effect(*args)
             except Exception as broken:  # noqa: BLE001  (one run's trouble never stops the others)
                 self._loop.call_exception_handler(
-                    {"message": f"everact: an effect of a durable turn raised ({effect!r})", "exception": broken}
+                    {
+                        "message": f"everact: an effect of a durable turn raised ({effect!r})",
+                        "exception": broken,
+                    }
                 )
         fault_point("message.ack.before")
         for future, value in batch.waiters:
