@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 W = TypeVar("W")
-R_result = TypeVar("R_result", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
 R2 = TypeVar("R2")
 
 OnStall = Literal["raise", "wait"]
@@ -56,7 +56,7 @@ class ActorRef(Generic[W]):
     ) -> None: ...
     @overload
     async def tell(self, handler: str, /, *args: Any, request_id: str | None = None) -> None: ...
-    async def tell(self, handler: Any, /, *args: Any, request_id: str | None = None) -> None:
+    async def tell(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> None:
         """Send a signal; returns once it is durable.
 
         Args:
@@ -85,7 +85,7 @@ class ActorRef(Generic[W]):
     ) -> R2: ...
     @overload
     async def ask(self, handler: str, /, *args: Any, request_id: str | None = None) -> Any: ...
-    async def ask(self, handler: Any, /, *args: Any, request_id: str | None = None) -> Any:
+    async def ask(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> Any:
         """Send an update and wait for its answer: it is journalled and may change the run.
 
         Args:
@@ -121,7 +121,7 @@ class ActorRef(Generic[W]):
         self,
         handler: Any,
         /,
-        *args: Any,
+        *args: *Ts,
         timeout: timedelta = QUERY_TIMEOUT,  # noqa: ASYNC109
     ) -> Any:
         """Read the run's state through a query handler; never journalled, works on closed runs.
@@ -139,7 +139,7 @@ class ActorRef(Generic[W]):
         return await self._runtime._query(self, handler, args, timeout)
 
 
-class WorkflowHandle(ActorRef[W], Generic[W, R_result]):
+class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
     """An ``ActorRef`` with everything else one can do to a workflow."""
 
     signal = ActorRef.tell
@@ -149,8 +149,8 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_result]):
         self,
         *,
         timeout: timedelta | float | None = None,
-        on_stall: OnStall = "raise",  # noqa: ASYNC109
-    ) -> R_result:
+        on_stall: OnStall = "raise",
+    ) -> R_co:
         """Wait for the run's result.
 
         Args:
@@ -166,7 +166,7 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_result]):
             ResultTimeoutError: The time has passed; the run goes on.
             RuntimeClosedError: The runtime was left.
         """
-        result: R_result = await self._runtime._result(self, timeout, on_stall)
+        result: R_co = await self._runtime._result(self, timeout, on_stall)
         return result
 
     async def describe(self) -> WorkflowDescription:

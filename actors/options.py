@@ -165,7 +165,7 @@ class ResolvedActivityOptions:
         unknown = options.keys() - ActivityOptions.__annotations__.keys()
         if unknown:
             raise TypeError(
-                f"unknown activity option {sorted(unknown)[0]!r}; known: "
+                f"unknown activity option {min(unknown)!r}; known: "
                 f"{', '.join(sorted(ActivityOptions.__annotations__))}"
             )
         start_to_close, retry = self.start_to_close, self.retry

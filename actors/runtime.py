@@ -48,7 +48,7 @@ from .options import GRACE, StartOptions, check_workflow_id, microseconds
 from .recovery import recover
 from .shard import Shard
 from .typing import R, Ts, W, WorkflowClass
-from .workflow_actor import Query, WorkflowActor
+from .workflow_actor import Inspection, Mail, Query, WorkflowActor
 
 Durability = Literal["fsync", "os"]
 
@@ -140,7 +140,14 @@ class Runtime:
         else:
             store = LmdbStore(fspath(self._journal), durability=self._durability)
         try:
-            shard = Shard(store, loop, self._clock, self._converter, self._workflows, self._activities)
+            shard = Shard(
+                store,
+                loop,
+                self._clock,
+                converter=self._converter,
+                workflows=self._workflows,
+                activities=self._activities,
+            )
             shard.pool = ActivityPool(
                 loop,
                 self._clock,
@@ -200,7 +207,7 @@ class Runtime:
     async def spawn(
         self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]
     ) -> WorkflowHandle[Any, Any]: ...
-    async def spawn(self, workflow: Any, /, *args: Any, **options: Any) -> Any:
+    async def spawn(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         """Start a workflow; returns once the start is durable.
 
         Args:
@@ -221,7 +228,7 @@ class Runtime:
         unknown = options.keys() - StartOptions.__annotations__.keys()
         if unknown:
             known = ", ".join(sorted(StartOptions.__annotations__))
-            raise TypeError(f"unknown start option {sorted(unknown)[0]!r}; known: {known}")
+            raise TypeError(f"unknown start option {min(unknown)!r}; known: {known}")
         if_running = options.get("if_running", "fail")
         if_closed = options.get("if_closed", "allow")
         start_policies.check(if_running, if_closed)
@@ -250,7 +257,7 @@ class Runtime:
     ) -> R: ...
     @overload
     async def execute(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
-    async def execute(self, workflow: Any, /, *args: Any, **options: Any) -> Any:
+    async def execute(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         """Start a workflow and wait for its result: ``spawn`` and ``result`` in one."""
         handle = await self.spawn(workflow, *args, **options)
         return await handle.result()
@@ -369,13 +376,13 @@ class Runtime:
                 )
         return found.codec.decode_result(self._converter, answer) if found else self._converter.decode(answer)
 
-    async def _query(self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], timeout: timedelta) -> Any:
+    async def _query(self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta) -> Any:
         actor, name, payloads, found = self._message(ref, "query", handler, args)
         if actor.definition is None or found is None:
             raise WorkflowNotRegisteredError(actor.state.started.workflow_type, list(self._workflows))
         reply: asyncio.Future[Any] = self._open().loop.create_future()
         actor.put(Query(name, payloads), reply)
-        seconds = microseconds("query timeout", timeout) / 1_000_000
+        seconds = microseconds("query timeout", limit) / 1_000_000
         if not await wait_within(reply, seconds):
             reply.cancel()
             raise TimeoutError(
@@ -391,38 +398,28 @@ class Runtime:
         actor = self._open().find(ref.workflow_id, ref.run_id)
         await self._put(actor, ev.WorkflowTerminated(reason))
 
-    async def _put(self, actor: WorkflowActor, event: ev.Event) -> Any:
+    async def _put(self, actor: WorkflowActor, event: Mail) -> Any:
         reply: asyncio.Future[Any] = self._open().loop.create_future()
         actor.put(event, reply)
         return await reply
 
     async def _describe(self, ref: ActorRef[Any]) -> WorkflowDescription:
-        shard = self._open()
-        actor = shard.find(ref.workflow_id, ref.run_id)
-        while actor.state.last_event == 0:  # its first turn is about to run
-            await asyncio.sleep(0)
-        seen = describe(actor.state)
-        await self._durable(shard, actor)
-        return seen
+        actor = self._open().find(ref.workflow_id, ref.run_id)
+        description: WorkflowDescription = await self._put(actor, Inspection(describe))
+        return description
 
     async def _history(self, ref: ActorRef[Any]) -> History:
         shard = self._open()
         actor = shard.find(ref.workflow_id, ref.run_id)
-        await self._durable(shard, actor)
+        await self._put(actor, Inspection(lambda _state: None))
         records = shard.index.records(shard.store, shard.index.rows[actor.key])
         return History(actor.workflow_id, actor.run_id, records)
-
-    @staticmethod
-    async def _durable(shard: Shard, actor: WorkflowActor) -> None:
-        future: asyncio.Future[Any] = shard.loop.create_future()
-        shard.writer.answer(actor.batch, future, None)
-        await future
 
     async def _result(
         self, ref: WorkflowHandle[Any, Any], timeout: timedelta | float | None, on_stall: OnStall
     ) -> Any:
         shard = self._open()
-        seconds = None if timeout is None else microseconds("result timeout", timeout) / 1_000_000
+        seconds = None if limit is None else microseconds("result timeout", limit) / 1_000_000
         if on_stall not in ("raise", "wait"):
             raise ValueError(f"on_stall must be 'raise' or 'wait', not {on_stall!r}")
         actor = shard.find(ref.workflow_id, ref.run_id)

@@ -42,6 +42,7 @@ from .retries import decide as decide_retry
 from .start_policies import decide as decide_start
 from .timers import TimerQueue
 from .workflow_actor import Reply, WorkflowActor
+from .workflow_logger import workflow_logger
 
 log = logging.getLogger("everact.runtime")
 
@@ -66,6 +67,7 @@ class Shard:
         store: JournalStore,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
+        *,
         converter: PayloadConverter,
         workflows: Mapping[str, WorkflowDefinition],
         activities: Mapping[str, ActivityDefinition],
@@ -87,6 +89,7 @@ class Shard:
         self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
         self._ready: deque[WorkflowActor] = deque()
         self._pump_scheduled = False
+        self._idle: asyncio.Future[None] | None = None
         self._jitter = random.Random()  # noqa: S311  (not part of any decision that is replayed)
         self.open_writer()
 
@@ -124,12 +127,17 @@ class Shard:
         self._pump_scheduled = bool(ready)
         if ready:
             self.loop.call_soon(self._pump)
+        elif self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
 
     async def idle(self) -> None:
         """Wait until every mailbox is empty and everything written is durable."""
-        while self._ready or self._pump_scheduled:
-            await asyncio.sleep(0)
-        await self.writer.drain()
+        while self._pump_scheduled or not self.writer.is_idle:
+            if self._pump_scheduled:
+                self._idle = self.loop.create_future()
+                await self._idle
+            await self.writer.drain()
 
     def _committed(self, sequence: int, batch: Batch) -> None:
         self.index.add(sequence, batch.entries, batch.started)
@@ -300,7 +308,7 @@ class Shard:
             self.reply_when_durable(actor, reply)
         return True
 
-    def refuse_closed(self, actor: WorkflowActor, event: Any, reply: Reply) -> None:
+    def refuse_closed(self, actor: WorkflowActor, reply: Reply) -> None:
         """The run has ended."""
         error = WorkflowClosedError(actor.workflow_id, actor.run_id, actor.state.status)
         self.reply_when_durable(actor, reply, Raise(error))
@@ -417,10 +425,8 @@ class Shard:
 
     def emit_logs(self, records: list[logging.LogRecord]) -> None:
         """Let log records of durable turns go."""
-        from .workflow import logger
-
         for record in records:
-            logger.emit(record)  # type: ignore[attr-defined]
+            workflow_logger.emit(record)
 
     def forget_closed(self) -> None:
         """Drop what was kept of ended runs."""

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
 
-from .activity import ActivityOptions
 from .commands import Decode
 from .context import current_instance, running_instance
 from .definitions import DEFINITION, Mark, WorkflowDefinition, activity_definition, put_mark
 from .errors import RegistrationError
-from .options import microseconds
+from .options import ActivityOptions, microseconds
 from .typing import C, F, P, R, R_co, Ts, UpdateMethod, W
-from .workflow_logger import WorkflowLogger
+from .workflow_logger import workflow_logger
 
 __all__ = [
     "ActivityHandle",
@@ -54,7 +53,7 @@ __all__ = [
 OnCrash = Literal["quarantine", "fail"]
 
 #: Logger for workflow code: records leave once the turn is durable, and never again on replay.
-logger: logging.Logger = WorkflowLogger("everact.workflow")
+logger: logging.Logger = workflow_logger
 
 
 # --- declarations -----------------------------------------------------------------------------------------------

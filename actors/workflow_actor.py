@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..journal import events as ev
 from ..journal.errors import EveractError
 from ..journal.failures import Failure
 from ..journal.fold import RunState
-from ..journal.run_index import status_flags
 from ..journal.payloads import Payload
+from ..journal.run_index import status_flags
 from ..journal.store import CLOSES_RUN, STARTS_RUN, Entry
 from ..journal.writer import Raise
 from .definitions import WorkflowDefinition
@@ -39,6 +40,15 @@ class Query(NamedTuple):
 
     name: str
     args: tuple[Payload, ...]
+
+
+class Inspection(NamedTuple):
+    """A look at the fold, between events; its answer waits until what it has seen is durable."""
+
+    read: Callable[[RunState], Any]
+
+
+Mail = ev.Event | Query | Inspection
 
 
 class WorkflowActor:
@@ -83,7 +93,7 @@ class WorkflowActor:
         self.definition = definition
         self.state = RunState()
         self.instance: WorkflowInstance | None = None
-        self.mailbox: deque[tuple[ev.Event | Query, Reply]] = deque()
+        self.mailbox: deque[tuple[Mail, Reply]] = deque()
         self.batch = 0
         self.attempts: dict[int, Attempt] = {}
         self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
@@ -108,7 +118,7 @@ class WorkflowActor:
 
     # --- the mailbox
 
-    def put(self, event: ev.Event | Query, reply: Reply = None) -> None:
+    def put(self, event: Mail, reply: Reply = None) -> None:
         """Add an event to the mailbox and ask for a turn."""
         self.mailbox.append((event, reply))
         if not self.queued:
@@ -135,11 +145,14 @@ class WorkflowActor:
         if kind is Query:
             self._query(event, reply)
             return
+        if kind is Inspection:
+            self.shard.reply_when_durable(self, reply, event.read(self.state))
+            return
         if kind in _MESSAGES and self.shard.answered_before(self, event, reply):
             return
         state = self.state
         if state.outcome is not None:
-            self.shard.refuse_closed(self, event, reply)
+            self.shard.refuse_closed(self, reply)
         elif kind in _FENCED and self._is_stale(event):
             return
         elif state.stall is not None and kind in _DELIVERED:
@@ -170,7 +183,7 @@ class WorkflowActor:
 
     # --- turns
 
-    def _deliver(self, event: ev.Event, reply: Reply) -> None:
+    def _deliver(self, event: Any, reply: Reply) -> None:
         """One event, one turn."""
         if self.replaces is not None:
             if not self.replaces.is_closed:
@@ -319,7 +332,7 @@ class WorkflowActor:
         entries = self.shard.writer.open.entries
         entries[-1] = entries[-1]._replace(flags=entries[-1].flags | status_flags(self.state.status))
 
-    def _stall(self, crash: WorkflowCrashedError, event: ev.Event | None, reply: Reply) -> None:
+    def _stall(self, crash: WorkflowCrashedError, event: Any, reply: Reply) -> None:
         """Keep the input, stop the run, tell its waiters."""
         was_loaded = self.instance is not None
         self.drop_instance()

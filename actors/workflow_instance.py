@@ -95,7 +95,7 @@ class WorkflowInstance:
         self._definition = definition
         self._activities = activities
         self._converter = converter
-        self.loop = WorkflowLoop(self)
+        self.loop: WorkflowLoop = WorkflowLoop(self)  # type: ignore[abstract]  # the rest refuses at run time
         self.read_only = False
         self.replaying = False
         self.started: ev.WorkflowStarted = None  # type: ignore[assignment]  # set by the first turn
@@ -133,8 +133,7 @@ class WorkflowInstance:
             WorkflowCrashedError: The turn is to be discarded, and this instance with it.
         """
         self._wall = at
-        if at > self.now:
-            self.now = at
+        self.now = max(self.now, at)
         self._outputs = []
         try:
             with self.loop:
@@ -234,7 +233,7 @@ class WorkflowInstance:
         future = self.pending.pop(event.command, None)
         if future is not None:
             future.set_exception(error_of(event.failure, self._converter))
-            future._log_traceback = False  # type: ignore[attr-defined]  # the failure is in the history
+            future._log_traceback = False  # the failure is in the history
 
     def _deliver_timer_fired(self, delivery: Delivery) -> None:
         event = delivery.event

@@ -37,3 +37,6 @@ class WorkflowLogger(logging.Logger):
     def emit(self, record: logging.LogRecord) -> None:
         """Let a record go to the handlers."""
         super().handle(record)
+
+
+workflow_logger = WorkflowLogger("everact.workflow")

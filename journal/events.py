@@ -37,7 +37,7 @@ class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
 # --- inputs: what a run receives ------------------------------------------------------------------------------
 
 
-class WorkflowStarted(Event, tag="ws"):
+class WorkflowStarted(Event, tag="ws", frozen=True):
     """The run exists. Always event 1."""
 
     workflow_id: str
@@ -48,7 +48,7 @@ class WorkflowStarted(Event, tag="ws"):
     digest: bytes = b""
 
 
-class SignalReceived(Event, tag="sr"):
+class SignalReceived(Event, tag="sr", frozen=True):
     """A signal (``tell``) was accepted."""
 
     name: str
@@ -57,7 +57,7 @@ class SignalReceived(Event, tag="sr"):
     digest: bytes = b""
 
 
-class UpdateReceived(Event, tag="ur"):
+class UpdateReceived(Event, tag="ur", frozen=True):
     """An update (``ask``) was accepted."""
 
     name: str
@@ -66,14 +66,14 @@ class UpdateReceived(Event, tag="ur"):
     digest: bytes = b""
 
 
-class CancelRequested(Event, tag="cr"):
+class CancelRequested(Event, tag="cr", frozen=True):
     """Somebody asked the run to cancel itself; a flag that stays."""
 
     reason: str = ""
     request_id: str = ""
 
 
-class ActivityCompleted(Event, tag="ac"):
+class ActivityCompleted(Event, tag="ac", frozen=True):
     """The activity's result is in."""
 
     command: int
@@ -81,7 +81,7 @@ class ActivityCompleted(Event, tag="ac"):
     result: Payload
 
 
-class ActivityFailed(Event, tag="af"):
+class ActivityFailed(Event, tag="af", frozen=True):
     """The activity failed for good; ``retry_state`` says why there is no further attempt."""
 
     command: int
@@ -90,7 +90,7 @@ class ActivityFailed(Event, tag="af"):
     retry_state: str = ""
 
 
-class AttemptFailed(Event, tag="at"):
+class AttemptFailed(Event, tag="at", frozen=True):
     """One attempt failed and another will follow at ``next_at``; user code does not see it."""
 
     command: int
@@ -99,20 +99,20 @@ class AttemptFailed(Event, tag="at"):
     next_at: int
 
 
-class TimerFired(Event, tag="tf"):
+class TimerFired(Event, tag="tf", frozen=True):
     """A timer's deadline has passed."""
 
     command: int
 
 
-class RunStalled(Event, tag="rs"):
+class RunStalled(Event, tag="rs", frozen=True):
     """The run cannot go on as its code is: ``kind`` is ``quarantined`` or ``held``. Inputs are kept."""
 
     kind: str
     failure: Failure
 
 
-class RunReleased(Event, tag="rr"):
+class RunReleased(Event, tag="rr", frozen=True):
     """A stalled run is tried again."""
 
     reason: str = ""
@@ -121,7 +121,7 @@ class RunReleased(Event, tag="rr"):
 # --- outputs: what a run decides ------------------------------------------------------------------------------
 
 
-class ActivityScheduled(Event, tag="as"):
+class ActivityScheduled(Event, tag="as", frozen=True):
     """Command: run an activity.
 
     ``retry`` None is the default policy of this format; ``keywords`` names the last arguments, those that were
@@ -136,13 +136,13 @@ class ActivityScheduled(Event, tag="as"):
     keywords: tuple[str, ...] = ()
 
 
-class ActivityCancelRequested(Event, tag="ax"):
+class ActivityCancelRequested(Event, tag="ax", frozen=True):
     """Command: stop that activity; the run no longer waits for it."""
 
     command: int
 
 
-class TimerStarted(Event, tag="ts"):
+class TimerStarted(Event, tag="ts", frozen=True):
     """Command: wake the run at ``deadline``, ``duration`` after the turn."""
 
     command: int
@@ -150,26 +150,26 @@ class TimerStarted(Event, tag="ts"):
     deadline: int
 
 
-class TimerCancelled(Event, tag="tc"):
+class TimerCancelled(Event, tag="tc", frozen=True):
     """Command: that timer is no longer wanted."""
 
     command: int
 
 
-class ConditionAwaited(Event, tag="ca"):
+class ConditionAwaited(Event, tag="ca", frozen=True):
     """Annotation: the run waits for a condition without a time limit; replay does not compare it."""
 
     place: str
 
 
-class UpdateCompleted(Event, tag="uc"):
+class UpdateCompleted(Event, tag="uc", frozen=True):
     """The handler of the update received as event ``update`` returned."""
 
     update: int
     result: Payload
 
 
-class UpdateFailed(Event, tag="uf"):
+class UpdateFailed(Event, tag="uf", frozen=True):
     """The handler of that update raised, or (``rejected``) its validator refused it."""
 
     update: int
@@ -177,32 +177,32 @@ class UpdateFailed(Event, tag="uf"):
     rejected: bool = False
 
 
-class HandlerFailed(Event, tag="hf"):
+class HandlerFailed(Event, tag="hf", frozen=True):
     """A signal could not be handled: its dead letter."""
 
     message: int
     failure: Failure
 
 
-class WorkflowCompleted(Event, tag="wc"):
+class WorkflowCompleted(Event, tag="wc", frozen=True):
     """The run returned. Terminal."""
 
     result: Payload
 
 
-class WorkflowFailed(Event, tag="wf"):
+class WorkflowFailed(Event, tag="wf", frozen=True):
     """The run failed. Terminal."""
 
     failure: Failure
 
 
-class WorkflowCancelled(Event, tag="wx"):
+class WorkflowCancelled(Event, tag="wx", frozen=True):
     """The run observed its cancel request and ended. Terminal."""
 
     reason: str = ""
 
 
-class WorkflowTerminated(Event, tag="wt"):
+class WorkflowTerminated(Event, tag="wt", frozen=True):
     """The run was closed from outside, without running its code. Terminal."""
 
     reason: str = ""
@@ -264,7 +264,7 @@ class Received(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="R"):
 Record = Turn | Received
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Turn | Received)  # type: ignore[arg-type]
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Turn | Received)
 
 encode_record = _encoder.encode
 

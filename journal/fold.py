@@ -107,8 +107,7 @@ class RunState:
             record: The run's next record.
             at: Wall clock of the record, microseconds.
         """
-        if at > self.now:
-            self.now = at
+        self.now = max(self.now, at)
         number = self.last_event
         if type(record) is ev.Turn:
             if self.waiting and record.outputs:
@@ -121,9 +120,9 @@ class RunState:
             unread = self.unread
             if unread:
                 for delivered in record.delivers:
-                    event = unread.pop(delivered, None)
-                    if type(event) is ev.UpdateReceived:
-                        self.updates[delivered] = event
+                    message = unread.pop(delivered, None)
+                    if type(message) is ev.UpdateReceived:
+                        self.updates[delivered] = message
             for event in record.outputs:
                 number += 1
                 apply = _APPLY.get(type(event))

@@ -196,17 +196,20 @@ class Tagged:
             collections.OrderedDict: lambda v: {"$odict": dump_pairs(self.dump, self.dump, v)},
             collections.Counter: lambda v: {"$counter": dump_pairs(self.dump, self.dump, v)},
         }
-        self._loads: dict[str, Walk] = {
-            "$": self.load,
-            "$int": lambda t: int(t, 16),
-            "$float": load_special_float,
+        self._nested: dict[str, Walk] = {
             "$dict": lambda t: load_pairs(self.load, self.load, t),
             "$tuple": lambda t: tuple(load_each(self.load, expect_list(t, "tuple"))),
             "$set": lambda t: load_hashed(set, self.load, t),
             "$frozenset": lambda t: load_hashed(frozenset, self.load, t),
-            "$deque": lambda t: collections.deque(load_each(self.load, expect_list(t[1], "deque")), t[0]),
             "$odict": lambda t: collections.OrderedDict(load_pairs(self.load, self.load, t)),
             "$counter": lambda t: collections.Counter(load_pairs(self.load, self.load, t)),
+        }
+        self._loads: dict[str, Walk] = {
+            **self._nested,
+            "$": self.load,
+            "$int": lambda t: int(t, 16),
+            "$float": load_special_float,
+            "$deque": self._load_deque,
         }
         for leaf in LEAVES:
             self._dumps[leaf.type] = _tagger(leaf)
@@ -227,7 +230,8 @@ class Tagged:
         tag = tag_of(tree)
         if tag is None:
             return load_pairs(_same, self.load, tree)
-        return self.load_tag(tag, tree[tag])
+        nested = self._nested.get(tag)  # Reading must not need more stack than writing did.
+        return self.load_tag(tag, tree[tag]) if nested is None else nested(tree[tag])
 
     def load_tag(self, tag: str, inner: Any) -> Any:
         """The value under a tag."""
@@ -241,6 +245,10 @@ class Tagged:
     def knows(self, kind: type) -> bool:
         """Whether values of exactly this type have a tagged form of their own."""
         return kind in self._dumps
+
+    def _load_deque(self, tree: Any) -> Any:
+        limit, items = tree
+        return collections.deque(load_each(self.load, expect_list(items, "deque")), limit)
 
     def _dump_dict(self, value: dict[Any, Any]) -> Any:
         if is_plain(value):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cloudpickle
@@ -34,8 +35,8 @@ Decode = Callable[..., Any]
 _TAG_MARK = b'{"$'  # In JSON text the quote would be escaped, so this is always a key.
 _ENCODINGS = frozenset(["null", "raw", "json", "tagged"])
 _WAY_OUT = (
-    "Annotate it with its class (a dataclass, Struct, attrs class, model, NamedTuple or enum), "
-    "or use Runtime(trust_pickle=True)"
+    "Annotate it with its class, which must be a dataclass, Struct, attrs class, pydantic model, "
+    "NamedTuple or enum; or use Runtime(trust_pickle=True)"
 )
 _decode_json = msgspec.json.Decoder().decode
 
@@ -205,7 +206,7 @@ class PayloadConverter:
             message = f"{message}; {reason}" if message else reason
             raise PayloadEncodeError(shorten(message), where) from error
 
-    def _slow_decode(self, plan: Plan, payload: Payload, where: str) -> Any:
+    def _slow_decode(self, plan: Plan, payload: Payload, where: str, fresh: bool = False) -> Any:
         encoding, data = payload.encoding, payload.data
         if encoding == "pickle":
             return self._unpickled(data, where)
@@ -225,6 +226,10 @@ class PayloadConverter:
         except Trouble as trouble:
             raise PayloadDecodeError(shorten(trouble.message), where, trouble.path) from None
         except RecursionError:
+            if not fresh:
+                # Whoever wrote this had more stack left than there is here; a new thread has all of it.
+                with ThreadPoolExecutor(1) as pool:
+                    return pool.submit(self._slow_decode, plan, payload, where, True).result()
             message = f"expected {plan.name}, got data that is nested too deeply"
             raise PayloadDecodeError(message, where) from None
         except (msgspec.MsgspecError, ValueError) as error:

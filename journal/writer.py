@@ -126,9 +126,14 @@ class GroupCommit:
         flying = self._in_flight.entries if self._in_flight is not None else []
         return [entry for entry in (*flying, *self.open.entries) if entry.run_key == run_key]
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way to the disk, or nothing will go there any more."""
+        return self.error is not None or (self._in_flight is None and not self.open.entries)
+
     async def drain(self) -> None:
         """Wait until everything added so far is durable or has failed."""
-        while self.error is None and (self._in_flight is not None or self.open.entries):
+        while not self.is_idle:
             self.flush()
             if self._idle is None:
                 self._idle = self._loop.create_future()

@@ -350,7 +350,8 @@ HINTED = [
     (Renamed | Struct, Renamed("a")), (list[Struct], [Struct(1, "b")]),
     (Attrs, Attrs(1, [Color.RED])), (AttrsPost, AttrsPost(1)), (Model, Model(id=1)),
     (Model, Model(id=1, items=[Item("a")], when=datetime(2024, 1, 1))),
-    (Root, Root([1])), (WithUrl, WithUrl(url="http://a.b/c?d=1")), (OpenModel, OpenModel(alpha=3, more=(1, 2))), (OpenModel, OpenModel()),
+    (Root, Root([1])), (WithUrl, WithUrl(url="http://a.b/c?d=1")),
+    (OpenModel, OpenModel(alpha=3, more=(1, 2))), (OpenModel, OpenModel()),
     (list[Model | Item], [Model(id=1), Item("a")]),
 ]  # fmt: skip
 
