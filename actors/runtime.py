@@ -416,7 +416,7 @@ class Runtime:
         return History(actor.workflow_id, actor.run_id, records)
 
     async def _result(
-        self, ref: WorkflowHandle[Any, Any], timeout: timedelta | float | None, on_stall: OnStall
+        self, ref: WorkflowHandle[Any, Any], limit: timedelta | float | None, on_stall: OnStall
     ) -> Any:
         shard = self._open()
         seconds = None if limit is None else microseconds("result timeout", limit) / 1_000_000
