@@ -318,9 +318,12 @@ class Forms:
             return {"$dict": dump_pairs(key.dump, item.dump, value)}
 
         def load(tree: Any) -> Any:
-            if type(tree) is list or (type(tree) is dict and tag_of(tree) is None):
+            tag = tag_of(tree)
+            if tag == "$dict":
+                return load_pairs(key.load, item.load, tree[tag])
+            if tag is None and type(tree) in (dict, list):
                 return load_pairs(key.load, item.load, tree)
-            return self.stray_load(plan, tree)  # {"$dict": pairs} comes back with the pairs.
+            return self.stray_load(plan, tree)
 
         plan.dump, plan.load = dump, load
         plan.inside = (item,)

@@ -156,7 +156,12 @@ def load_pairs(load_key: Walk, load: Walk, tree: Any) -> dict[Any, Any]:
 
 def load_hashed(make: Callable[[list[Any]], Any], load: Walk, tree: Any) -> Any:
     """Load a set or frozenset."""
-    items = load_each(load, expect_list(tree, make.__name__))
+    items: list[Any] = []
+    try:
+        for item in expect_list(tree, make.__name__):
+            items.append(load(item))  # noqa: PERF401 - the length is the failing position
+    except Trouble as trouble:
+        raise trouble.at(f"[{len(items)}]") from None
     try:
         return make(items)
     except TypeError as error:
@@ -201,6 +206,7 @@ class Tagged:
             "$tuple": lambda t: tuple(load_each(self.load, expect_list(t, "tuple"))),
             "$set": lambda t: load_hashed(set, self.load, t),
             "$frozenset": lambda t: load_hashed(frozenset, self.load, t),
+            "$deque": lambda t: collections.deque(load_each(self.load, expect_list(t[1], "deque")), t[0]),
             "$odict": lambda t: collections.OrderedDict(load_pairs(self.load, self.load, t)),
             "$counter": lambda t: collections.Counter(load_pairs(self.load, self.load, t)),
         }
@@ -209,7 +215,6 @@ class Tagged:
             "$": self.load,
             "$int": lambda t: int(t, 16),
             "$float": load_special_float,
-            "$deque": self._load_deque,
         }
         for leaf in LEAVES:
             self._dumps[leaf.type] = _tagger(leaf)
@@ -230,8 +235,15 @@ class Tagged:
         tag = tag_of(tree)
         if tag is None:
             return load_pairs(_same, self.load, tree)
-        nested = self._nested.get(tag)  # Reading must not need more stack than writing did.
-        return self.load_tag(tag, tree[tag]) if nested is None else nested(tree[tag])
+        nested = self._nested.get(tag)
+        if nested is None:
+            return self.load_tag(tag, tree[tag])
+        try:
+            return nested(
+                tree[tag]
+            )  # Not through load_tag: reading must not need more stack than writing did.
+        except (TypeError, ValueError, LookupError) as error:
+            raise Trouble("data", f"not a stored {tag[1:]}: {glimpse(tree[tag])} ({error})") from None
 
     def load_tag(self, tag: str, inner: Any) -> Any:
         """The value under a tag."""
@@ -245,10 +257,6 @@ class Tagged:
     def knows(self, kind: type) -> bool:
         """Whether values of exactly this type have a tagged form of their own."""
         return kind in self._dumps
-
-    def _load_deque(self, tree: Any) -> Any:
-        limit, items = tree
-        return collections.deque(load_each(self.load, expect_list(items, "deque")), limit)
 
     def _dump_dict(self, value: dict[Any, Any]) -> Any:
         if is_plain(value):

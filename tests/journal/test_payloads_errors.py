@@ -204,6 +204,8 @@ UNREADABLE = [
     (Any, "tagged", b'{"$dict":[[[],1]]}', "$", "cannot be a key"),
     (Any, "tagged", b'{"$dict":[[1]]}', "$", "expected a pair"),
     (Any, "tagged", b'{"$dict":[1]}', "$", "expected a pair"),
+    (Any, "tagged", b'{"$deque":[3]}', "$", "not a stored deque: list [3]"),
+    (Any, "tagged", b'{"$deque":[-3,[]]}', "$", "not a stored deque"),
     (Any, "tagged", b'{"$tuple":1}', "$", "expected tuple, got int 1"),
     (Any, "tagged", b'{"$int":12}', "$", "not a stored int"),
     (Any, "tagged", b'{"$float":"1.5"}', "$", "not a stored float"),
@@ -249,9 +251,20 @@ class Link:
     rest: "Link | tuple[Link, ...] | None" = None
 
 
+@dataclasses.dataclass
+class Keyed:
+    rest: "dict[int, Keyed]" = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    rest: "frozenset[Frozen]" = frozenset()
+
+
 NESTS = [
     (Any, lambda v: [v]), (Any, lambda v: (v,)), (Any, lambda v: {1: v}), (Any, lambda v: {"a": v}),
-    (Any, lambda v: {(1, frozenset([v])): 1} if not isinstance(v, dict) else frozenset([1])), (Any, lambda v: frozenset([v])),
+    (Any, lambda v: {(1, frozenset([v])): 1} if not isinstance(v, dict) else frozenset([1])),
+    (Any, lambda v: frozenset([v])), (Keyed, lambda v: Keyed({1: v})), (Frozen, lambda v: Frozen(frozenset([v]))),
     (Any, lambda v: collections.deque([v])), (Link, Link), (Link, lambda v: Link((v or Link(),))),
 ]  # fmt: skip
 
@@ -261,7 +274,7 @@ def test_what_could_be_written_can_be_read_from_a_deeper_stack(hint, nest):
     def deeper(levels, payload):
         return deeper(levels - 1, payload) if levels else CONVERTER.decode(payload, hint)
 
-    value, payload, written = None if hint is Any else Link(), None, 0
+    value, payload, written = None if hint is Any else hint(), None, 0
     for depth in range(1, 600):
         value = nest(value)
         if depth % 25 == 0:
