@@ -148,7 +148,7 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
     async def result(
         self,
         *,
-        timeout: timedelta | float | None = None,
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109
         on_stall: OnStall = "raise",
     ) -> R_co:
         """Wait for the run's result.
