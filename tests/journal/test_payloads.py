@@ -7,6 +7,7 @@ import math
 import pathlib
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -473,3 +474,39 @@ def test_quick_calls_agree_with_the_converter(converter):
     assert decode(payload, "here") == Item("a")
     with pytest.raises(PayloadEncodeError, match="^here: expected Item, got int 3$"):
         encode(3, "here")
+
+
+def test_classes_of_one_name_are_told_apart_by_module(converter):
+    here, there = (dataclasses.make_dataclass("Card", [("n", int)]) for _ in range(2))
+    here.__module__, there.__module__ = "shop.here", "shop.there"
+    for value in (here(1), there(1)):
+        assert same(converter.decode(converter.encode(value, here | there), here | there), value)
+
+
+def test_hints_that_say_little_keep_values_exact(converter):
+    class Runnable(typing.Protocol):
+        def run(self): ...
+
+    constrained = TypeVar("constrained", int, str)
+    dollar = TypedDict("dollar", {"$x": int})
+    for hint, value in [
+        (Runnable, (1,)),
+        (constrained, "a"),
+        (list[constrained], [1, "a"]),
+        (dollar, {"$x": 1}),
+        ("unresolved", {1: 2}),
+        (typing.Callable[..., int] | None, None),
+        (typing.Iterable[str], "ab"),
+        (list[list[int] | list], [[1], ["a"]]),
+        (typing.LiteralString, "a"),
+    ]:
+        assert same(converter.decode(converter.encode(value, hint), hint), value)
+
+
+def test_plans_may_be_made_by_many_threads_at_once():
+    value = Node(1, [Node(2)], Node(3))
+    for _ in range(20):
+        fresh = PayloadConverter()
+        with ThreadPoolExecutor(4) as pool:
+            futures = [pool.submit(lambda: fresh.decode(fresh.encode(value, Node), Node)) for _ in range(4)]
+            assert all(future.result() == value for future in futures)
