@@ -41,6 +41,7 @@ def replay(instance: WorkflowInstance, records: Iterable[tuple[int, ev.Record]])
         elif actual:
             common = _describe(actual[-1])
     instance.replaying = False
+    instance.places.clear()
 
 
 def deliveries_of(record: ev.Turn, first: int, received: dict[int, ev.Event]) -> list[Delivery]:
@@ -134,9 +135,6 @@ def _describe(event: ev.Event | None) -> str:
 
 def _place_of(instance: WorkflowInstance, got: ev.Event | None) -> str:
     """``file:line`` of the call that differs; where run waits when a call is missing."""
-    if isinstance(got, ev.ActivityScheduled):
-        future = instance.pending.get(got.command)
-        if future is not None:
-            code, line = future.place
-            return f"{code.co_filename}:{line}"
+    if isinstance(got, ev.ActivityScheduled | ev.TimerStarted):
+        return instance.places[got.command]
     return instance.suspended_at()

@@ -18,6 +18,7 @@ from ..journal.lmdb_store import LmdbStore
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.store import JournalStore
 from . import start_policies
+from .activity import in_activity
 from .activity_pool import ActivityPool
 from .addresses import SCHEME, AddressError, parse_address
 from .definitions import (
@@ -112,6 +113,7 @@ class Runtime:
             self._register(self._activities, activity_definition(fn), "activities")
         self._by_run = {definition.run: definition for definition in self._workflows.values()}
         self._shard: Shard | None = None
+        self._leaving = False
         self._store: JournalStore | None = None
         self.name = name
 
@@ -168,13 +170,15 @@ class Runtime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shard, self._shard = self._shard, None
+        shard = self._shard
         assert shard is not None
+        self._leaving = True
         try:
             shard.timers.close()
             await shard.pool.drain(self._grace)
             await shard.idle()
         finally:
+            self._shard = None
             shard.stop(
                 RuntimeClosedError("the Runtime was left; the run is durable and goes on at the next start")
             )
@@ -187,7 +191,8 @@ class Runtime:
                 self._store.close()
 
     def _open(self) -> Shard:
-        if self._shard is None:
+        # An activity that is let finish within the grace time may still send what it has to send.
+        if self._shard is None or (self._leaving and not in_activity()):
             raise RuntimeClosedError(
                 "the Runtime is not open: use it inside 'async with Runtime(...) as runtime:'"
             )

@@ -341,15 +341,9 @@ class Shard:
         """A run has stopped: nobody is left hanging."""
         stall = actor.state.stall
         assert stall is not None
-        log.error(
-            "workflow %r (run %s) is %s: %s: %s\n%s",
-            actor.workflow_id,
-            actor.run_id,
-            stall.kind,
-            stall.failure.type,
-            stall.failure.message,
-            stall.failure.trace,
-        )
+        about = (stall.kind, stall.failure.type, stall.failure.message, stall.failure.trace)
+        message = "workflow %r (run %s) is %s: %s: %s\n%s"
+        self.writer.open.effects.append((log.error, (message, actor.workflow_id, actor.run_id, *about)))
         for waiter, wakes in actor.result_waiters:
             if wakes:
                 self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor)))

@@ -79,6 +79,7 @@ class WorkflowInstance:
         "now",
         "outcome",
         "pending",
+        "places",
         "read_only",
         "replaying",
         "started",
@@ -105,6 +106,7 @@ class WorkflowInstance:
         self.next_command = 1
         self.pending: dict[int, CommandFuture] = {}
         self.timers: dict[int, DurableTimer] = {}
+        self.places: dict[int, str] = {}  # of commands, while replaying
         self.handlers_running = 0
         self.cancel_requested = False
         self._cancel_reason = ""
@@ -206,13 +208,12 @@ class WorkflowInstance:
             raise WorkflowCrashedError("quarantined", error)
         self._outputs.append(self.outcome)
         if self.handlers_running and not self.replaying:
-            log.warning(
-                "workflow %r (run %s) ended while %d of its handlers were running; await "
-                "workflow.wait_condition(workflow.all_handlers_finished) before returning",
-                self.started.workflow_id,
-                self.started.run_id,
-                self.handlers_running,
+            message = (
+                f"workflow {self.started.workflow_id!r} (run {self.started.run_id}) ended while "
+                f"{self.handlers_running} of its handlers were running; await "
+                f"workflow.wait_condition(workflow.all_handlers_finished) before returning"
             )
+            self.logs.append(log.makeRecord(log.name, logging.WARNING, __file__, 0, message, (), None))
 
     def discard(self) -> None:
         """Drop the code from memory without letting it act."""
@@ -385,6 +386,8 @@ class WorkflowInstance:
         self._outputs.append(
             ev.ActivityScheduled(command, name, payloads, resolved.start_to_close, resolved.retry, keywords)
         )
+        if self.replaying:
+            self.places[command] = _user_place()
         frame = sys._getframe(2)
         place: tuple[CodeType, int] = (frame.f_code, frame.f_lineno)
         if decode is None:
@@ -423,6 +426,8 @@ class WorkflowInstance:
         self.next_command = command + 1
         duration = max(1, round(delay * 1_000_000))
         self._outputs.append(ev.TimerStarted(command, duration, self._wall + duration))
+        if self.replaying:
+            self.places[command] = _user_place()
         timer = self.timers[command] = DurableTimer(self, command, callback, args, context)
         return timer
 
@@ -480,6 +485,16 @@ class WorkflowInstance:
             return "after the end of run"
         return f"{stack[-1].f_code.co_filename}:{stack[-1].f_lineno}"
 
+
+def _user_place() -> str:
+    """``file:line`` of the innermost frame that is neither ours nor asyncio's."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARY:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+_LIBRARY = frozenset(["everact", "asyncio"])
 
 _Deliver = Callable[[WorkflowInstance, Delivery], None]
 _DELIVER: dict[type, _Deliver] = {
