@@ -142,8 +142,34 @@ class ActorRef(Generic[W]):
 class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
     """An ``ActorRef`` with everything else one can do to a workflow."""
 
-    signal = ActorRef.tell
-    execute_update = ActorRef.ask
+    # Written out, not `signal = ActorRef.tell`: type checkers lose the class's W there.
+    @overload
+    async def signal(
+        self,
+        handler: Callable[[W, *Ts], Awaitable[None] | None],
+        /,
+        *args: *Ts,
+        request_id: str | None = None,
+    ) -> None: ...
+    @overload
+    async def signal(self, handler: str, /, *args: Any, request_id: str | None = None) -> None: ...
+    async def signal(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> None:
+        """Send a signal; the same as ``tell``."""
+        await self._runtime._signal(self, handler, args, request_id)
+
+    @overload
+    async def execute_update(
+        self, handler: Callable[[W, *Ts], Awaitable[R2]], /, *args: *Ts, request_id: str | None = None
+    ) -> R2: ...
+    @overload
+    async def execute_update(
+        self, handler: Callable[[W, *Ts], R2], /, *args: *Ts, request_id: str | None = None
+    ) -> R2: ...
+    @overload
+    async def execute_update(self, handler: str, /, *args: Any, request_id: str | None = None) -> Any: ...
+    async def execute_update(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> Any:
+        """Send an update and wait for its answer; the same as ``ask``."""
+        return await self._runtime._update(self, handler, args, request_id)
 
     async def result(
         self,
