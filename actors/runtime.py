@@ -21,6 +21,7 @@ from . import start_policies
 from .activity import in_activity
 from .activity_pool import ActivityPool
 from .addresses import SCHEME, AddressError, parse_address
+from .context import running_instance
 from .definitions import (
     MARK,
     ActivityDefinition,
@@ -43,6 +44,7 @@ from .errors import (
     WorkflowNotRegisteredError,
     WorkflowTerminatedError,
 )
+from .event_loop import ForbiddenInWorkflowError
 from .failure_conversion import error_of
 from .handles import ActorRef, OnStall, WorkflowHandle, wait_within
 from .options import GRACE, StartOptions, check_workflow_id, microseconds
@@ -67,7 +69,7 @@ class Runtime:
         journal: str | PathLike[str] | JournalStore,
         *,
         workflows: Iterable[type[Any]] = (),
-        activities: Iterable[Callable[..., Any]] = (),
+        activities: Iterable[Any] = (),
         name: str = "local",
         durability: Durability = "fsync",
         trust_pickle: bool = False,
@@ -191,6 +193,10 @@ class Runtime:
                 self._store.close()
 
     def _open(self) -> Shard:
+        if running_instance() is not None:
+            raise ForbiddenInWorkflowError(
+                "a Runtime or one of its handles", "use it in an async activity, by activity.client()"
+            )
         # An activity that is let finish within the grace time may still send what it has to send.
         if self._shard is None or (self._leaving and not in_activity()):
             raise RuntimeClosedError(

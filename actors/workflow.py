@@ -7,6 +7,7 @@ again after a crash sees the same ones.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import random as random_module
 import uuid
@@ -174,7 +175,7 @@ def update(fn: Any = None, /, *, name: str | None = None) -> Any:
 
 
 def _add_validator(mark: Mark, fn: Any) -> Any:
-    if asyncio.iscoroutinefunction(fn):
+    if inspect.iscoroutinefunction(fn):
         raise RegistrationError(f"validator {fn.__qualname__} must be a plain 'def': it decides at once")
     mark.validator = fn
     return fn

@@ -93,7 +93,7 @@ class Plan:
     def all_plain(self) -> bool:
         """Whether msgspec alone reads and writes this type and all types inside it."""
         seen: set[int] = set()
-        todo = [self]
+        todo: list[Plan] = [self]
         while todo:
             plan = todo.pop()
             if id(plan) in seen:
