@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..journal import events as ev
 from ..journal.errors import CommitUnknownError
 from ..journal.failures import Failure, class_names
+from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
 from ..journal.run_index import load
 from .errors import WorkflowNotRegisteredError
@@ -22,11 +23,13 @@ def recover(shard: Shard) -> None:
     A run that stalled is tried once again; one whose type is not registered is held.
     """
     shard.index, states, shard.next_key = load(shard.store)
+    fault_point("recovery.loaded")
     for key, state in states.items():
         definition = shard.workflows.get(state.started.workflow_type)
         actor = WorkflowActor(shard, key, state.started.workflow_id, definition)
         _adopt(shard, actor, state)
         _retry_stalled(shard, actor)
+    fault_point("recovery.after")
 
 
 def rebuild(shard: Shard) -> None:

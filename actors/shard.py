@@ -18,6 +18,7 @@ from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.errors import CommitUnknownError, EveractError
 from ..journal.failures import Failure
+from ..journal.fault_points import fault_point
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.run_index import RunIndex, RunRow
 from ..journal.store import JournalStore
@@ -430,6 +431,7 @@ class Shard:
 
 
 def _timer_due(actor: WorkflowActor, command: int) -> None:
+    fault_point("timer.fire.before")
     actor.put(ev.TimerFired(command))
 
 

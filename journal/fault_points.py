@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 #: Every fault point by name; the crash tests go through all of them.
 FAULT_POINTS = (
+    "journal.open.before",
+    "journal.open.created",
+    "journal.open.after",
+    "recovery.loaded",
+    "recovery.after",
     "journal.commit.before",
     "journal.commit.written",
     "journal.commit.after",
@@ -20,6 +25,7 @@ FAULT_POINTS = (
     "runtime.effects.after",
     "activity.start.before",
     "activity.result.before",
+    "timer.fire.before",
     "message.ack.before",
 )
 
@@ -35,7 +41,7 @@ def fault_point(name: str) -> None:
 
 
 @contextmanager
-def armed(name: str, action: Callable[[], None]) -> Iterator[None]:
+def armed(name: str, action: Callable[[], None]) -> Generator[None]:
     """Run ``action`` at each pass of the fault point ``name`` inside the ``with`` block."""
     if name not in FAULT_POINTS:
         raise ValueError(f"unknown fault point {name!r}; known: {', '.join(FAULT_POINTS)}")
@@ -58,7 +64,7 @@ def arm_from_environment(setting: str | None) -> None:
     def kill() -> None:
         nonlocal left
         left -= 1
-        if left == 0:
+        if left <= 0:  # threads pass here too
             os.kill(os.getpid(), signal.SIGKILL)
 
     _armed[name] = kill

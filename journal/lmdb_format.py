@@ -11,6 +11,7 @@ from pathlib import Path
 import lmdb
 
 from .errors import JournalAccessError, JournalCorruptError, JournalVersionError, NotAJournalError
+from .fault_points import fault_point
 from .lmdb_lock import LOCK_FILE, Opened
 
 #: Version of the layout of the databases; raised when an older Everact could misread a journal.
@@ -247,4 +248,5 @@ def open_databases(env: lmdb.Environment, *, create: bool) -> Opened:
                 (SEGMENT_KEY, b"0"),
             ):
                 txn.put(key, value, db=meta)
+            fault_point("journal.open.created")
     return Opened(env, logs[0], meta)

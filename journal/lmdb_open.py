@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import lmdb
 
 from .errors import JournalAccessError, JournalLockedError, NotAJournalError
+from .fault_points import fault_point
 from .lmdb_format import (
     DATA_FILE,
     LOCK_TABLE,
@@ -98,6 +99,7 @@ def attach_writer(path: str, options: Options) -> SharedEnvironment:
                 _check_writable(path)
                 # Before the first commit: a reader that finds a name here takes part in the reader table.
                 lock.state_owner()
+                fault_point("journal.open.before")
                 opened = open_environment(path, options)
                 shared = SharedEnvironment(path, key, opened, options)
             else:

@@ -89,6 +89,7 @@ class LmdbStore(JournalStore):
                 self._journal_id = txn.get(ID_KEY, b"", db=opened.meta).decode("ascii")
             if not read_only:
                 self._position = self._take_over()
+                fault_point("journal.open.after")
         except lmdb.Error as error:
             self.close()
             raise open_error(self.path, error) from error
