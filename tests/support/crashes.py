@@ -1,0 +1,299 @@
+"""Lives of one program on one journal: it is killed, opened again, and every promise is checked after each life.
+
+``Story`` runs ``workload.py`` of the crash tests in processes of its own. Between two lives the journal is read
+without opening it for writing; the reader's errors name the life and the fault.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from everact.actors.definitions import activity_definition, workflow_definition
+from everact.actors.replay import replay
+from everact.actors.workflow_instance import WorkflowInstance
+from everact.journal import events as ev
+from everact.journal.errors import NotAJournalError
+from everact.journal.fold import RunState
+from everact.journal.lmdb_store import LmdbStore
+from everact.journal.payloads import PayloadConverter
+from everact.journal.run_index import load
+
+
+def load_program(path):
+    """Import a program beside a test without making its folder a package."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Run:
+    """One run as a closed journal holds it.
+
+    Attributes:
+        entries: Its entries, byte by byte.
+        events: Its events in order.
+    """
+
+    def __init__(self, entries):
+        self.entries = entries
+        self.state = RunState()
+        self.records = [(entry.at, ev.decode_record(entry.body)) for entry in entries]
+        self.events = []
+        for at, record in self.records:
+            self.state.apply(record, at)
+            self.events += record.inputs
+            self.events += getattr(record, "outputs", ())
+
+    @property
+    def workflow_id(self):
+        return self.events[0].workflow_id
+
+    def requests(self):
+        """How often each request id was taken in."""
+        return Counter(event.request_id for event in self.events if getattr(event, "request_id", ""))
+
+    def key(self, command):
+        return f"{self.events[0].run_id}/{command}"
+
+    def settled(self):
+        """Idempotency keys of activities that must never run again."""
+        ends = (ev.ActivityCompleted, ev.ActivityFailed, ev.ActivityCancelRequested)
+        return {self.key(event.command) for event in self.events if isinstance(event, ends)}
+
+    def next_attempts(self):
+        """The attempt that may run now, for each pending activity."""
+        return {self.key(command): pending.attempt for command, pending in self.state.activities.items()}
+
+    def shape(self):
+        """What does not depend on which of several independent things came first."""
+        # A condition that is true already when it is awaited is not noted.
+        return Counter(_essence(event) for event in self.events if type(event) is not ev.ConditionAwaited)
+
+    def received(self):
+        """Messages in the order in which they were taken in."""
+        return [
+            (type(event).__name__, event.name, event.args) for event in self.events if type(event) in _TOLD
+        ]
+
+
+_TOLD = (ev.SignalReceived, ev.UpdateReceived)
+
+
+def _essence(event):
+    kind = type(event)
+    if kind is ev.WorkflowStarted:
+        return kind.__name__, event.workflow_type, event.args
+    if kind is ev.ActivityScheduled:
+        return kind.__name__, event.activity_type, event.retry
+    if kind is ev.TimerStarted:
+        return kind.__name__, event.duration
+    if kind in _TOLD:
+        return kind.__name__, event.name, event.args
+    if kind in (ev.AttemptFailed, ev.ActivityFailed):
+        return kind.__name__, event.attempt, event.failure.type
+    if kind is ev.ActivityCompleted:
+        return kind.__name__, event.attempt
+    return (kind.__name__,)
+
+
+def read_journal(path):
+    """Every run of a closed journal by its key; nothing when the journal was never made."""
+    try:
+        store = LmdbStore(path, read_only=True)
+    except NotAJournalError:
+        return {}
+    entries = defaultdict(list)
+    try:
+        for _sequence, record in store.scan():
+            for entry in record:
+                entries[entry.run_key].append(entry)
+    finally:
+        store.close()
+    return {key: Run(run) for key, run in entries.items()}
+
+
+class Story:
+    """The lives of a workload on one journal, and what is known after each of them.
+
+    Args:
+        program: Path of ``workload.py``.
+        journal: Directory of the journal.
+    """
+
+    def __init__(self, program, journal):
+        self.program = program
+        self.workload = load_program(program)
+        self.journal = journal
+        self.lives = 0
+        self.kills = 0
+        self.is_done = False
+        self.answers = {}
+        self.logs = Counter()
+        self.runs = {}
+
+    @property
+    def acknowledged(self):
+        """How many steps of each workflow have been acknowledged; the driver makes them in order."""
+        return dict(Counter(workflow_id for workflow_id, _step in self.answers))
+
+    def live(self, fault="", *, kill_after=None):
+        """Run the program until it ends or dies, then check everything.
+
+        Args:
+            fault: ``EVERACT_FAULT`` of this life.
+            kill_after: Kill it from outside once it has written so many lines.
+
+        Returns:
+            Whether it was killed.
+        """
+        self.lives += 1
+        told = f"a kill after {kill_after} lines" if kill_after else fault or "no fault"
+        life = f"life {self.lives} ({told})"
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", os.fspath(self.program), os.fspath(self.journal)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "EVERACT_FAULT": fault},
+        )
+        with process:
+            process.stdin.write(json.dumps(self.acknowledged).encode() + b"\n")
+            process.stdin.flush()
+            seen = b""
+            if kill_after:
+                seen = b"".join(process.stdout.readline() for _ in range(kill_after))
+                process.kill()
+            out, err = process.communicate(timeout=40)
+        lines = [json.loads(line) for line in (seen + out).splitlines()]
+        assert err == b"", f"{life}: wrote to stderr:\n{err.decode()}"
+        assert process.returncode in (0, -signal.SIGKILL), f"{life}: exit code {process.returncode}"
+        was_killed = process.returncode != 0
+        self.kills += was_killed
+        self.is_done = ["done"] in lines
+        assert self.is_done != was_killed or kill_after, f"{life}: ended without being done"
+        self._take(life, lines)
+        return was_killed
+
+    def _take(self, life, lines):
+        acknowledged = []
+        ran = Counter()
+        for kind, *rest in lines:
+            if kind == "ack":
+                workflow_id, step, answer = rest
+                acknowledged.append((workflow_id, step, answer))
+            elif kind == "ran":
+                key, attempt = rest
+                ran[key, attempt] += 1
+            elif kind == "log":
+                self.logs[tuple(rest)] += 1
+        self._check_attempts(life, ran)
+        self._check_answers(life, acknowledged)
+        runs = read_journal(self.journal)
+        self._check_histories(life, runs)
+        self._check_messages(life, runs)
+        again = {line: count for line, count in self.logs.items() if count > 1}
+        assert not again, f"{life}: log records left more than once: {again}"
+
+    def _check_attempts(self, life, ran):
+        """Against the journal as it was before this life."""
+        settled = set().union(*(run.settled() for run in self.runs.values()))
+        attempts = {}
+        for run in self.runs.values():
+            attempts.update(run.next_attempts())
+        for (key, attempt), times in ran.items():
+            assert key not in settled, f"{life}: activity {key} ran again; its end was in the journal"
+            assert times == 1, f"{life}: attempt {attempt} of activity {key} ran {times} times in one life"
+            least = attempts.get(key, 1)
+            assert attempt >= least, f"{life}: attempt {attempt} of {key} ran; the journal was at {least}"
+
+    def _check_answers(self, life, acknowledged):
+        for workflow_id, step, answer in acknowledged:
+            first = self.answers.setdefault((workflow_id, step), answer)
+            assert first == answer, f"{life}: step {step} of {workflow_id} was {first}, and now {answer}"
+
+    def _check_histories(self, life, runs):
+        for key, before in self.runs.items():
+            assert key in runs, f"{life}: {before.workflow_id} is gone"
+            kept = runs[key].entries[: len(before.entries)]
+            assert kept == before.entries, f"{life}: the history of {before.workflow_id} was changed"
+        ids = Counter(run.workflow_id for run in runs.values())
+        twice = {workflow_id for workflow_id, count in ids.items() if count > 1}
+        assert not twice, f"{life}: started twice: {twice}"
+        for key, run in runs.items():
+            numbers = [entry.first_event for entry in run.entries]
+            right = [1]
+            for _at, record in run.records:
+                right.append(right[-1] + len(record.inputs) + len(getattr(record, "outputs", ())))
+            assert numbers == right[:-1], f"{life}: events of run {key} are numbered {numbers}"
+        self.runs = runs
+
+    def _check_messages(self, life, runs):
+        by_id = {run.workflow_id: run for run in runs.values()}
+        for workflow_id, step in self.answers:
+            assert workflow_id in by_id, f"{life}: {workflow_id} was acknowledged and does not exist"
+        for number in range(self.workload.WORKFLOWS):
+            workflow_id = f"wf-{number}"
+            run = by_id.get(workflow_id)
+            requests = run.requests() if run else Counter()
+            for step, (verb, *_) in enumerate(self.workload.plan(number)):
+                count = requests[f"{workflow_id}/{step}"]
+                if verb not in ("start", "signal", "update"):
+                    assert count == 0, f"{life}: step {step} ({verb}) of {workflow_id} is in the journal"
+                elif (workflow_id, step) in self.answers:
+                    assert count == 1, (
+                        f"{life}: acknowledged step {step} of {workflow_id} is there {count} times"
+                    )
+                else:
+                    assert count <= 1, f"{life}: step {step} of {workflow_id} is there {count} times"
+
+    def finish(self, most=10):
+        """Live without faults until all is done."""
+        for _ in range(most):
+            if self.is_done:
+                return
+            self.live()
+        raise AssertionError(f"not done after {self.lives} lives")
+
+    def check_end(self):
+        """Nothing is left, and the code still fits every history."""
+        store = LmdbStore(self.journal, read_only=True)
+        _index, states, next_key = load(store)
+        store.close()
+        assert states == {}, f"open at the end: {[state.started.workflow_id for state in states.values()]}"
+        assert next_key == self.workload.WORKFLOWS + 1
+        workflows = {cls.__name__: workflow_definition(cls) for cls in self.workload.TYPES}
+        activities = {fn.__name__: activity_definition(fn) for fn in self.workload.ACTIVITIES}
+        for run in self.runs.values():
+            state = run.state
+            left = [
+                state.activities,
+                state.timers,
+                state.unread,
+                state.updates,
+                state.dead_letters,
+                state.stall,
+            ]
+            assert not any(left), f"left at the end of {run.workflow_id}: {left}"
+            instance = WorkflowInstance(
+                workflows[run.events[0].workflow_type], activities, PayloadConverter()
+            )
+            replay(instance, run.records)
+            instance.discard()
+
+    def compare(self, other):
+        """The same end as an uninterrupted story, run by run."""
+        assert self.answers == other.answers
+        assert self.logs.keys() <= other.logs.keys()
+        mine = {run.workflow_id: run for run in self.runs.values()}
+        theirs = {run.workflow_id: run for run in other.runs.values()}
+        assert mine.keys() == theirs.keys()
+        for workflow_id, run in mine.items():
+            assert run.received() == theirs[workflow_id].received(), f"messages of {workflow_id} differ"
+            shape, expected = run.shape(), theirs[workflow_id].shape()
+            assert shape == expected, f"{workflow_id}: {shape - expected} more, {expected - shape} less"
