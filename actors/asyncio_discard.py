@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from ctypes import py_object, pythonapi
+from types import CoroutineType, GeneratorType
+from typing import Any, Self
 
 CLOSE_TRIES = 20
 """How often one coroutine is told to end before it is detached."""
@@ -13,10 +16,17 @@ CLOSE_TRIES = 20
 REFUSALS = 100
 """How often a dropped run's code is refused by an exception before its calls just never end."""
 
-_quiet_threads: set[int] = set()
+_quiet_threads: dict[int, _Quiet] = {}
 # Coroutines that swallow GeneratorExit cannot be ended. Freeing one would make the interpreter try once
 # more, at a moment of its choosing, so they are kept.
 _detached: list[Any] = []
+
+
+def _detach(coroutine: Any) -> None:
+    _detached.append(coroutine)
+    # The list is freed when the interpreter exits, and with its modules gone such code would then spin for
+    # ever: this reference is never given back.
+    pythonapi.Py_IncRef(py_object(coroutine))
 
 
 class TurnAborted(BaseException):
@@ -31,7 +41,7 @@ class RunDiscarded(TurnAborted):
 
 
 def detached_count() -> int:
-    """How many coroutines of dropped runs refused to end, since the process started."""
+    """How many coroutines of dropped runs had to be kept because they refuse to end."""
     return len(_detached)
 
 
@@ -42,14 +52,13 @@ def close_coroutines(coroutines: Iterable[Any]) -> int:
         coroutines: Objects with a ``close()`` like a coroutine's.
 
     Returns:
-        How many refused to end and were detached.
+        How many refused to end. A task's outermost coroutine is then detached: kept, never run again.
 
     Raises:
         KeyboardInterrupt: After all are closed, when one came in the meantime.
     """
     interrupted: KeyboardInterrupt | None = None
-    stuck = 0
-    with _Quiet():
+    with _Quiet() as quiet:
         for coroutine in coroutines:
             for _ in range(CLOSE_TRIES):
                 try:
@@ -64,33 +73,57 @@ def close_coroutines(coroutines: Iterable[Any]) -> int:
                     pass
                 break
             else:
-                _detached.append(coroutine)
-                stuck += 1
+                _detach(coroutine)
+                quiet.stuck += 1
     if interrupted is not None:
         raise interrupted
-    return stuck
+    return quiet.stuck
 
 
 class _Quiet:
-    """No "coroutine ... was never awaited" from this thread: dropped frames hold unstarted coroutines."""
+    """Silences this thread: no "never awaited", no report of a coroutine that would not end.
 
-    def __enter__(self) -> None:
-        _install()
-        _quiet_threads.add(threading.get_ident())
+    Dropped frames hold coroutines that were not started, and inner coroutines that swallow GeneratorExit,
+    which the interpreter closes once more and then frees. warnings.catch_warnings() would silence all
+    threads, and costs far more.
+    """
+
+    _lock = threading.Lock()
+    _depth = 0
+    _stock_warn: Callable[[object], None]
+    _stock_hook: Callable[[Any], object]
+
+    def __init__(self) -> None:
+        self.stuck = 0
+
+    def __enter__(self) -> Self:
+        with _Quiet._lock:
+            if not _Quiet._depth:
+                _Quiet._stock_warn = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]
+                _Quiet._stock_hook = sys.unraisablehook
+                warnings._warn_unawaited_coroutine = _warn  # type: ignore[attr-defined]
+                sys.unraisablehook = _unraisable
+            _Quiet._depth += 1
+        _quiet_threads[threading.get_ident()] = self
+        return self
 
     def __exit__(self, *_: object) -> None:
-        _quiet_threads.discard(threading.get_ident())
+        _quiet_threads.pop(threading.get_ident(), None)
+        with _Quiet._lock:
+            _Quiet._depth -= 1
+            if not _Quiet._depth:
+                warnings._warn_unawaited_coroutine = _Quiet._stock_warn  # type: ignore[attr-defined]
+                sys.unraisablehook = _Quiet._stock_hook
 
 
-def _install() -> None:
-    # warnings.catch_warnings() would change the filters of all threads, and costs far more.
-    stock = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]
-    if getattr(stock, "_everact", False):
-        return
+def _warn(coroutine: object) -> None:
+    if threading.get_ident() not in _quiet_threads:
+        _Quiet._stock_warn(coroutine)
 
-    def warn_unawaited_coroutine(coroutine: object) -> None:
-        if threading.get_ident() not in _quiet_threads:
-            stock(coroutine)
 
-    warn_unawaited_coroutine._everact = True  # type: ignore[attr-defined]
-    warnings._warn_unawaited_coroutine = warn_unawaited_coroutine  # type: ignore[attr-defined]
+def _unraisable(report: Any) -> None:
+    quiet = _quiet_threads.get(threading.get_ident())
+    if quiet is None or not isinstance(report.object, (CoroutineType, GeneratorType)):
+        _Quiet._stock_hook(report)
+    elif isinstance(report.exc_value, RuntimeError):
+        quiet.stuck += 1

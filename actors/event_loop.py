@@ -380,10 +380,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._detach(tasks)
 
     def _detach(self, tasks: list[asyncio.Task[Any]]) -> None:
-        # Future.cancel() marks a task as done without running it, and breaks the reference cycle of a task
-        # and the future it waits for.
+        # Future's own cancel() marks a task or command as done without running anything, and breaks the
+        # reference cycle of a task and what it waits for.
         self._refusals = REFUSALS
         for task in tasks:
+            waiter = task._fut_waiter  # type: ignore[attr-defined]
+            if waiter is not None:
+                _Future.cancel(waiter)
             _Future.cancel(task)
         self._tasks.clear()
         self._generators = None

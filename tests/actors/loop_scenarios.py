@@ -116,9 +116,13 @@ class Command(asyncio.Future):
         pass
 
 
+def command(host, name, seconds=1.0):
+    return host.loop.refuse() if host.loop.discarded else Command(host, name, seconds)
+
+
 async def act(host, name, seconds=1.0):
     try:
-        result = await Command(host, name, seconds)
+        result = await command(host, name, seconds)
     except asyncio.CancelledError:
         host.log.append(f"cancelled {name}")
         raise
@@ -135,7 +139,9 @@ async def early_import_of_wait_for(host):
 
 
 async def wait_all(host):
-    done, pending = await asyncio.wait([asyncio.create_task(act(host, n, 9 - i)) for i, n in enumerate("abc")])
+    done, pending = await asyncio.wait(
+        [asyncio.create_task(act(host, n, 9 - i)) for i, n in enumerate("abc")]
+    )
     return [task.result() for task in done], len(pending)
 
 
@@ -167,16 +173,24 @@ async def wait_first_exception(host):
         await asyncio.sleep(2)
         raise ValueError("x")
 
-    tasks = [asyncio.create_task(act(host, "a", 9)), asyncio.create_task(fail()), asyncio.create_task(act(host, "b"))]
+    tasks = [
+        asyncio.create_task(act(host, "a", 9)),
+        asyncio.create_task(fail()),
+        asyncio.create_task(act(host, "b")),
+    ]
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     return [tasks.index(task) for task in done], [repr(task.exception()) for task in done], len(pending)
 
 
 async def completion_order(host):
-    one = [await result for result in asyncio.as_completed([act(host, n, 5 - i) for i, n in enumerate("abcd")])]
+    one = [
+        await result for result in asyncio.as_completed([act(host, n, 5 - i) for i, n in enumerate("abcd")])
+    ]
     two = [
         task.result()
-        async for task in asyncio.as_completed([asyncio.create_task(act(host, n, 1)) for n in "efg"], timeout=60)
+        async for task in asyncio.as_completed(
+            [asyncio.create_task(act(host, n, 1)) for n in "efg"], timeout=60
+        )
     ]
     return one, two
 
@@ -383,7 +397,9 @@ async def nested_fan_out(host):
 async def tasks_of_commands(host):
     first = asyncio.create_task(Command(host, "task"))
     both = await asyncio.gather(Command(host, "direct"), first, asyncio.shield(Command(host, "shield")))
-    return both, [await one for one in asyncio.as_completed([Command(host, "late", 2), Command(host, "soon")])]
+    return both, [
+        await one for one in asyncio.as_completed([Command(host, "late", 2), Command(host, "soon")])
+    ]
 
 
 SCENARIOS = [

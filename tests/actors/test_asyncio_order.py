@@ -131,7 +131,9 @@ def drive(function):
 def test_a_set_of_coroutines_is_refused():
     async def main(host):
         coroutines = {scenarios.act(host, name) for name in "ab"}
-        with pytest.raises(ForbiddenInWorkflowError, match=r"asyncio\.as_completed with a set .*: pass a list"):
+        with pytest.raises(
+            ForbiddenInWorkflowError, match=r"asyncio\.as_completed with a set .*: pass a list"
+        ):
             asyncio.as_completed(coroutines)
         for one in coroutines:
             one.close()
@@ -201,7 +203,9 @@ def test_wrong_calls_raise_as_in_asyncio():
             await asyncio.wait([coroutine])
         with pytest.raises(TypeError):
             asyncio.as_completed(coroutine)
-        with pytest.raises(ForbiddenInWorkflowError, match=r"asyncio\.run is not available in workflow code: await"):
+        with pytest.raises(
+            ForbiddenInWorkflowError, match=r"asyncio\.run is not available in workflow code: await"
+        ):
             asyncio.run(coroutine)
         coroutine = scenarios.act(host, "c")
         with pytest.raises(RuntimeError, match="running event loop"):

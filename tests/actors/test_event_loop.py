@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import math
 import pickle
+import subprocess
 import sys
 import time
 import tracemalloc
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from everact.actors import event_loop
+from everact.actors import asyncio_discard, event_loop
 from everact.actors.asyncio_discard import CLOSE_TRIES, REFUSALS
 from everact.actors.event_loop import (
     ForbiddenInWorkflowError,
@@ -30,7 +31,9 @@ from everact.actors.event_loop import (
 )
 from everact.journal.errors import EveractError
 
-_spec = importlib.util.spec_from_file_location("loop_scenarios", Path(__file__).with_name("loop_scenarios.py"))
+_spec = importlib.util.spec_from_file_location(
+    "loop_scenarios", Path(__file__).with_name("loop_scenarios.py")
+)
 scenarios = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(scenarios)
 
@@ -221,7 +224,11 @@ def test_task_names_and_numbers_are_the_runs_own():
     async def main():
         asyncio.create_task(asyncio.sleep(0), name="mine")
         third = asyncio.create_task(asyncio.sleep(0), name=3)
-        return third.get_name(), asyncio.create_task(asyncio.sleep(0)).get_name(), asyncio.current_task().get_name()
+        return (
+            third.get_name(),
+            asyncio.create_task(asyncio.sleep(0)).get_name(),
+            asyncio.current_task().get_name(),
+        )
 
     for _ in range(2):
         assert scenarios.Host().run(main) == ("3", "Task-4", "Task-1")
@@ -545,6 +552,8 @@ def test_code_that_swallows_its_end_is_bounded(host, loop, how):
                 tries.append(1)
 
     async def sync_endless():
+        with contextlib.suppress(GeneratorExit):
+            await loop.create_future()
         while True:
             with contextlib.suppress(BaseException):
                 tries.append(1)
@@ -580,13 +589,7 @@ def test_code_that_swallows_its_end_is_bounded(host, loop, how):
         "exit": exiting,
     }
     before = detached_count()
-    if how == "sync endless":
-        loop.refuse = None  # replaced by the class that a dropped loop turns into
-        del loop.refuse
-        loop.create_task(sync_endless_after(loop, sync_endless))
-        loop.run_turn(lambda: None)
-    else:
-        host.start(bodies[how])
+    host.start(bodies[how])
     stuck = 1 if "endless" in how else 0
     assert loop.discard() == stuck
     assert detached_count() == before + stuck
@@ -595,10 +598,56 @@ def test_code_that_swallows_its_end_is_bounded(host, loop, how):
     assert host.errors == []
 
 
-async def sync_endless_after(loop, body):
-    with contextlib.suppress(GeneratorExit):
-        await loop.create_future()
-    await body()
+def test_an_inner_coroutine_that_swallows_its_end_is_freed_and_counted(host, loop):
+    tries = []
+
+    async def inner():
+        while True:
+            with contextlib.suppress(BaseException):
+                tries.append(1)
+                await asyncio.sleep(60)
+
+    async def outer():
+        await inner()
+
+    host.start(outer)
+    loop.run_turn(lambda: loop.create_task(outer()) and None)
+    before = detached_count()
+    assert loop.discard() == 2
+    assert detached_count() == before
+    assert len(tries) <= 2 * (REFUSALS + CLOSE_TRIES)
+
+
+def test_what_refuses_to_end_does_not_run_when_the_interpreter_exits():
+    # Its modules are gone then: a loop that catches all would spin for ever on the NameErrors.
+    code = """if True:
+        import importlib.util, sys, types
+        spec = importlib.util.spec_from_file_location("discard", sys.argv[1])
+        discard = importlib.util.module_from_spec(spec)
+        sys.modules["discard"] = discard
+        spec.loader.exec_module(discard)
+        async def swallow():
+            while True:
+                try:
+                    await helpers.suspend()
+                except BaseException:
+                    pass
+        @types.coroutine
+        def suspend():
+            yield
+        helpers = types.SimpleNamespace(suspend=suspend)
+        coroutine = swallow()
+        coroutine.send(None)
+        print(discard.close_coroutines([coroutine]))
+        helpers = None
+    """
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", code, asyncio_discard.__file__],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert (ran.stdout, ran.stderr) == ("1\n", "")
 
 
 def test_no_warning_follows_a_dropped_run(host, loop):
