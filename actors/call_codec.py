@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..journal.errors import PayloadEncodeError
 from ..journal.payloads import Payload, PayloadConverter
-from ..journal.type_hints import CallHints, hints_of
+from ..journal.type_hints import CallHints, enclosing_names, hints_of
 
 _Encode = Callable[[Any, str], Payload]
 _Decode = Callable[[Payload, str], Any]
@@ -26,15 +28,24 @@ class CallCodec:
         "_converter",
         "_decode_result",
         "_encode_result",
+        "_late",
         "_result_decoder",
         "_wheres",
         "hints",
         "label",
     )
 
-    def __init__(self, fn: Callable[..., Any], label: str, *, skip_first: bool = False) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], label: str, *, skip_first: bool = False, cls: type | None = None
+    ) -> None:
         self.label = label
-        self.hints: CallHints = hints_of(fn, skip_first)
+        around = enclosing_names(fn, cls)
+        self.hints: CallHints = hints_of(fn, skip_first, around)
+        self._late: Callable[[], CallHints] | None = None
+        if self.hints.unresolved:  # perhaps defined further down in its module: look again at the first use
+            words = set(re.findall(r"\w+", " ".join(self.hints.unresolved_texts)))
+            kept = {name: value for name, value in around.items() if name in words}
+            self._late = lambda: hints_of(fn, skip_first, kept)
         self._converter: PayloadConverter | None = None
         self._wheres = tuple(f"argument {name!r} of {label}" for name in self.hints.names)
 
@@ -53,13 +64,39 @@ class CallCodec:
         return self.names == other.names and self.required == other.required
 
     def _prepare(self, converter: PayloadConverter) -> None:
+        if self._late is not None:
+            self.hints, self._late = self._late(), None
         self._converter = converter
-        self._arg_encoders: tuple[_Encode, ...] = tuple(map(converter.encoder_for, self.hints.hints))
+        self._arg_encoders: tuple[_Encode, ...] = tuple(
+            self._encoder(converter, name, hint)
+            for name, hint in zip(self.hints.names, self.hints.hints, strict=True)
+        )
         self._arg_decoders: tuple[_Decode, ...] = tuple(map(converter.decoder_for, self.hints.hints))
-        self._encode_result: _Encode = converter.encoder_for(self.hints.returns)
+        self._encode_result: _Encode = self._encoder(converter, "return", self.hints.returns)
         self._decode_result: _Decode = converter.decoder_for(self.hints.returns)
         decode, where = self._decode_result, f"result of {self.label}"
         self._result_decoder: Callable[[Payload], Any] = lambda payload: decode(payload, where)
+
+    def _encoder(self, converter: PayloadConverter, name: str, hint: Any) -> _Encode:
+        """The encoder of one parameter; when its class is unknown, the error says why."""
+        encode: _Encode = converter.encoder_for(hint)
+        if name not in self.hints.unresolved:
+            return encode
+        text = self.hints.unresolved_texts[self.hints.unresolved.index(name)]
+
+        def encode_unresolved(value: Any, where: str) -> Payload:
+            try:
+                return encode(value, where)
+            except PayloadEncodeError as error:
+                said = error.message.partition(". Annotate")[0]
+                raise PayloadEncodeError(
+                    f"{said}. Its annotation {text!r} could not be resolved, so its class is unknown: define or "
+                    f"import what it names at the top of the module (not under TYPE_CHECKING)",
+                    where,
+                    error.path,
+                ) from None
+
+        return encode_unresolved
 
     def encode_args(
         self, converter: PayloadConverter, args: Sequence[Any], kwargs: dict[str, Any] | None = None
@@ -89,11 +126,13 @@ class CallCodec:
             ), ()
         payloads = [self._encode_at(converter, position, value) for position, value in enumerate(positional)]
         for name, value in rest.items():
-            where = f"argument {name!r} of {self.label}"
-            payloads.append(converter.encode(value, self.hints.hint_of(name), where=where))
+            encode = self._encoder(converter, name, self.hints.hint_of(name))
+            payloads.append(encode(value, f"argument {name!r} of {self.label}"))
         return tuple(payloads), tuple(rest)
 
     def _encode_at(self, converter: PayloadConverter, position: int, value: Any) -> Payload:
+        if position < len(self._arg_encoders):
+            return self._arg_encoders[position](value, self._wheres[position])
         where = f"argument {position + 1} of {self.label}"
         return converter.encode(value, self.hints.hint_at(position), where=where)
 

@@ -82,13 +82,13 @@ class HandlerDefinition:
 
     __slots__ = ("codec", "fn", "is_async", "kind", "name", "validator")
 
-    def __init__(self, mark: Mark, fn: Callable[..., Any], workflow: str) -> None:
+    def __init__(self, mark: Mark, fn: Callable[..., Any], workflow: str, cls: type[Any]) -> None:
         self.kind = mark.kind
         self.name = mark.name
         self.fn = fn
         self.is_async = inspect.iscoroutinefunction(fn)
         self.validator = mark.validator
-        self.codec = CallCodec(fn, f"{mark.kind} {workflow}.{mark.name}", skip_first=True)
+        self.codec = CallCodec(fn, f"{mark.kind} {workflow}.{mark.name}", skip_first=True, cls=cls)
 
 
 class WorkflowDefinition:
@@ -131,7 +131,7 @@ class WorkflowDefinition:
                 f"workflow class {cls.__qualname__} has no run method: put @workflow.run on one 'async def' method"
             )
         self.run = run
-        self.codec = CallCodec(run, f"workflow {name}", skip_first=True)
+        self.codec = CallCodec(run, f"workflow {name}", skip_first=True, cls=cls)
         init_mark = getattr(cls.__init__, "__dict__", {}).get(MARK)
         self.takes_args = init_mark is not None
         if self.takes_args and not self.codec.same_parameters(CallCodec(cls.__init__, name, skip_first=True)):
@@ -159,7 +159,7 @@ class WorkflowDefinition:
                 f"workflow class {self.cls.__qualname__} has two {mark.kind} handlers named {mark.name!r}: "
                 f"{same_kind[mark.name].fn.__name__} and {fn.__name__}"
             )
-        same_kind[mark.name] = HandlerDefinition(mark, fn, self.name)
+        same_kind[mark.name] = HandlerDefinition(mark, fn, self.name, self.cls)
 
 
 class ActivityDefinition:

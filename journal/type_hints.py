@@ -34,6 +34,7 @@ class CallHints:
         required_keywords: The keyword-only parameters without a default.
         var_keywords: Hint of one value of ``**kwargs``, or None without ``**kwargs``.
         unresolved: Parameters (or ``"return"``) whose hint names something that cannot be found.
+        unresolved_texts: The annotation of each of them, as it was written.
         known: False when the callable shows no signature; it then accepts anything.
     """
 
@@ -49,6 +50,7 @@ class CallHints:
     required_keywords: tuple[str, ...] = ()
     var_keywords: Any = None
     unresolved: tuple[str, ...] = ()
+    unresolved_texts: tuple[str, ...] = ()
     known: bool = True
 
     @property
@@ -137,7 +139,9 @@ class CallHints:
         return f"{least} to {most} arguments{listed}"
 
 
-def hints_of(fn: Callable[..., Any], skip_first: bool = False) -> CallHints:
+def hints_of(
+    fn: Callable[..., Any], skip_first: bool = False, local: Mapping[str, Any] | None = None
+) -> CallHints:
     """Resolve a callable's signature.
 
     A hint ``X`` with the default ``None`` means ``X | None``, as callers mean it.
@@ -146,6 +150,7 @@ def hints_of(fn: Callable[..., Any], skip_first: bool = False) -> CallHints:
         fn: A function, method, class, ``functools.partial`` or callable object. What
             ``functools.wraps`` put around a function is looked through.
         skip_first: Leave out the first positional parameter (``self`` of an unbound method).
+        local: Names that annotations may use besides those of the module, such as ``enclosing_names``.
 
     Returns:
         Its parameters and hints; ``known`` is False when it shows no signature.
@@ -156,7 +161,7 @@ def hints_of(fn: Callable[..., Any], skip_first: bool = False) -> CallHints:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):
         return CallHints(name, var_args=Any, var_keywords=Any, known=False)
-    resolve = _Resolver(fn)
+    resolve = _Resolver(fn, local or {})
     names: list[str] = []
     hints: list[Any] = []
     defaults: list[Any] = []
@@ -199,7 +204,37 @@ def hints_of(fn: Callable[..., Any], skip_first: bool = False) -> CallHints:
         required_keywords=tuple(required_keywords),
         var_keywords=var_keywords,
         unresolved=tuple(resolve.unresolved),
+        unresolved_texts=tuple(resolve.unresolved.values()),
     )
+
+
+def enclosing_names(fn: Callable[..., Any], cls: type | None = None) -> dict[str, Any]:
+    """The names that annotations of a function may use in the functions and classes around its definition.
+
+    To be called while those still run: by a decorator of the function, or of its class.
+
+    Args:
+        fn: The function.
+        cls: Its class, when the class body has ended.
+    """
+    scopes: list[Mapping[str, Any]] = []
+    if cls is not None:
+        scopes.append({**_nested_types(vars(cls)), cls.__name__: cls})
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and "." in fn.__qualname__:
+        if fn.__qualname__.startswith(frame.f_code.co_qualname + "."):
+            names = frame.f_locals
+            scopes.append(_nested_types(names) if "__qualname__" in names else names)
+        frame = frame.f_back
+    found: dict[str, Any] = {}
+    for scope in reversed(scopes):
+        found.update(scope)
+    return found
+
+
+def _nested_types(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What annotations can mean of a class's own names: a method or a field may have the name of a type."""
+    return {name: value for name, value in body.items() if isinstance(value, type) or get_origin(value)}
 
 
 def class_hints(cls: type, names: Sequence[str], args: tuple[Any, ...] = ()) -> dict[str, Any]:
@@ -297,8 +332,8 @@ def _type_variables(cls: type, args: tuple[Any, ...]) -> dict[type, dict[Any, An
 class _Resolver:
     """Evaluates the annotations of one callable."""
 
-    def __init__(self, fn: Any) -> None:
-        self.unresolved: list[str] = []
+    def __init__(self, fn: Any, local: Mapping[str, Any]) -> None:
+        self.unresolved: dict[str, str] = {}
         target: Any = inspect.getattr_static(fn, "__init__", fn) if isinstance(fn, type) else fn
         while hasattr(target, "func") and not hasattr(target, "__code__"):
             target = target.func
@@ -308,7 +343,7 @@ class _Resolver:
             call = getattr(type(target), "__call__", None)  # noqa: B004 - the function is wanted
             target = inspect.unwrap(call) if call is not None else target
         self._module: Mapping[str, Any] = getattr(target, "__globals__", {})
-        self._local: dict[str, Any] = {}
+        self._local: dict[str, Any] = dict(local)
         # Classes defined inside a function are found when the callable's body mentions them.
         code = getattr(target, "__code__", None)
         for name, cell in zip(getattr(code, "co_freevars", ()), target_cells(target), strict=False):
@@ -322,7 +357,7 @@ class _Resolver:
             return Any
         hint, found = evaluate(annotation, self._module, self._local)
         if not found:
-            self.unresolved.append(name)
+            self.unresolved[name] = annotation if isinstance(annotation, str) else repr(annotation)
         if default is None and hint is not Any and hint is not None:
             try:
                 return hint | None
