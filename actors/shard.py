@@ -42,7 +42,7 @@ from .options import IfClosed, IfRunning
 from .retries import decide as decide_retry
 from .start_policies import decide as decide_start
 from .timers import TimerQueue
-from .workflow_actor import Reply, WorkflowActor
+from .workflow_actor import Inspection, Reply, WorkflowActor
 from .workflow_logger import workflow_logger
 
 log = logging.getLogger("everact.runtime")
@@ -253,12 +253,12 @@ class Shard:
             if repeated is not None:
                 same = repeated.state.started.digest == digest
                 value = None if same else Raise(RequestIdReusedError(request_id, workflow_id))
-                self.writer.answer(repeated.batch, future, value)
+                self._answer_start(repeated, future, value)
                 return repeated, future
         decision = decide_start(current.state.status if current else None, if_running, if_closed)
         if current is not None and decision in ("attach", "refuse"):
             refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
-            self.writer.answer(current.batch, future, Raise(refusal) if decision == "refuse" else None)
+            self._answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
             return current, future
         run_id = secrets.token_hex(16)
         actor = WorkflowActor(self, self.next_key, workflow_id, definition)
@@ -270,6 +270,13 @@ class Shard:
         self.newest[workflow_id] = actor
         actor.put(started, future)
         return actor, future
+
+    def _answer_start(self, actor: WorkflowActor, future: asyncio.Future[Any], value: Any) -> None:
+        """Answer from what another start has reserved: behind its first turn, if that is still to come."""
+        if actor.state.last_event:
+            self.writer.answer(actor.batch, future, value)
+        else:
+            actor.put(Inspection(lambda _state: value), future)
 
     def _started_by(self, workflow_id: str, request_id: str) -> WorkflowActor | None:
         actor = self.newest.get(workflow_id)
