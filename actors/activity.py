@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from .context import NotInActivityError, current_activity, running_instance
-from .definitions import DEFINITION, ActivityDefinition
+from .definitions import DEFINITION, ActivityDefinition, name_advice
 from .errors import RegistrationError
 from .options import DEFAULT_ACTIVITY_OPTIONS, ActivityOptions
 from .typing import F
@@ -84,7 +84,9 @@ def _declare(fn: Any, name: str | None, options: dict[str, Any]) -> Any:
             f"@activity.defn goes below @staticmethod or @classmethod, not above ({fn!r})"
         )
     if not inspect.isfunction(fn):
-        raise RegistrationError(f"@activity.defn goes on a function or method, not on {fn!r}")
+        raise RegistrationError(
+            f"@activity.defn goes on a function or method, not on {fn!r}{name_advice(fn, 'activity.defn')}"
+        )
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
         raise RegistrationError(
             f"@activity.defn: {fn.__qualname__} is a generator; an activity returns one value"

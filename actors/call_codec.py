@@ -63,10 +63,16 @@ class CallCodec:
         """Whether both take the same parameters."""
         return self.names == other.names and self.required == other.required
 
+    def accepts_calls_of(self, other: CallCodec) -> bool:
+        """Whether every positional call that fits the other fits this one too."""
+        most = self.hints.maximum
+        fits = most is None or (other.hints.maximum is not None and other.hints.maximum <= most)
+        return fits and self.required <= other.required and not self.hints.required_keywords
+
     def _prepare(self, converter: PayloadConverter) -> None:
-        if self._late is not None:
-            self.hints, self._late = self._late(), None
-        self._converter = converter
+        late = self._late
+        if late is not None:
+            self.hints, self._late = late(), None
         self._arg_encoders: tuple[_Encode, ...] = tuple(
             self._encoder(converter, name, hint)
             for name, hint in zip(self.hints.names, self.hints.hints, strict=True)
@@ -76,6 +82,7 @@ class CallCodec:
         self._decode_result: _Decode = converter.decoder_for(self.hints.returns)
         decode, where = self._decode_result, f"result of {self.label}"
         self._result_decoder: Callable[[Payload], Any] = lambda payload: decode(payload, where)
+        self._converter = converter  # last: threads of activities ask for it
 
     def _encoder(self, converter: PayloadConverter, name: str, hint: Any) -> _Encode:
         """The encoder of one parameter; when its class is unknown, the error says why."""

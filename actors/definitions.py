@@ -15,6 +15,13 @@ MARK = "__everact_mark__"
 DEFINITION = "__everact_definition__"
 
 
+_TAKES_SELF = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+
+
 class Mark:
     """What a decorator leaves on a method.
 
@@ -40,7 +47,9 @@ def put_mark(fn: Callable[..., Any], kind: str, name: str | None, decorator: str
             has a handler under this Python name.
     """
     if isinstance(fn, staticmethod | classmethod | property) or not inspect.isfunction(fn):
-        raise RegistrationError(f"@{decorator} goes on a plain method, not on {fn!r}")
+        raise RegistrationError(
+            f"@{decorator} goes on a plain method, not on {fn!r}{name_advice(fn, decorator)}"
+        )
     if name is not None and (not isinstance(name, str) or not name):
         raise RegistrationError(f"@{decorator}(name=...) must be a string that is not empty, not {name!r}")
     if MARK in fn.__dict__:
@@ -48,9 +57,13 @@ def put_mark(fn: Callable[..., Any], kind: str, name: str | None, decorator: str
             f"{fn.__qualname__} is already declared as a {fn.__dict__[MARK].kind}; a method is one of "
             f"run, signal, query, update"
         )
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise RegistrationError(f"@{decorator}: {fn.__qualname__} is a generator; it must return one value")
+    if not any(parameter.kind in _TAKES_SELF for parameter in inspect.signature(fn).parameters.values()):
+        raise RegistrationError(f"@{decorator}: {fn.__qualname__} must take self, as any method")
     if kind == "run" and not inspect.iscoroutinefunction(fn):
         raise RegistrationError(f"@{decorator}: {fn.__qualname__} must be 'async def'")
-    if kind == "query" and (inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn)):
+    if kind == "query" and inspect.iscoroutinefunction(fn):
         raise RegistrationError(
             f"@{decorator}: {fn.__qualname__} must be a plain 'def': a query answers at once and changes nothing "
             f"(an update may await)"
@@ -59,6 +72,11 @@ def put_mark(fn: Callable[..., Any], kind: str, name: str | None, decorator: str
     mark = Mark(kind, name or fn.__name__)
     fn.__dict__[MARK] = mark
     return mark
+
+
+def name_advice(target: object, decorator: str) -> str:
+    """What to add to an error when a decorator got a text: it was meant as the name."""
+    return f"; to give a name write @{decorator}(name={target!r})" if isinstance(target, str) else ""
 
 
 def _refuse_second_definition(fn: Callable[..., Any], decorator: str) -> None:
@@ -89,6 +107,23 @@ class HandlerDefinition:
         self.is_async = inspect.iscoroutinefunction(fn)
         self.validator = mark.validator
         self.codec = CallCodec(fn, f"{mark.kind} {workflow}.{mark.name}", skip_first=True, cls=cls)
+        _refuse_keyword_only(self.codec, fn)
+        if self.validator is not None:
+            takes = CallCodec(self.validator, mark.name, skip_first=True, cls=cls)
+            if not takes.accepts_calls_of(self.codec):
+                raise RegistrationError(
+                    f"validator {self.validator.__qualname__} must take the same parameters as {fn.__name__}: "
+                    f"({', '.join(self.codec.names)})"
+                )
+
+
+def _refuse_keyword_only(codec: CallCodec, fn: Callable[..., Any]) -> None:
+    """Arguments of starts and messages are positional."""
+    if codec.hints.required_keywords:
+        raise RegistrationError(
+            f"{fn.__qualname__} has the keyword-only parameter {codec.hints.required_keywords[0]!r} without a "
+            f"default, but its arguments come as positional ones: remove the '*', or give it a default"
+        )
 
 
 class WorkflowDefinition:
@@ -115,6 +150,8 @@ class WorkflowDefinition:
             fn = inspect.getattr_static(cls, attribute, None)
             mark = getattr(fn, "__dict__", {}).get(MARK)
             if not isinstance(mark, Mark):
+                if inspect.isfunction(fn):
+                    self._refuse_hidden_handler(attribute, fn)
                 continue
             assert inspect.isfunction(fn)
             if mark.kind == "run":
@@ -132,6 +169,7 @@ class WorkflowDefinition:
             )
         self.run = run
         self.codec = CallCodec(run, f"workflow {name}", skip_first=True, cls=cls)
+        _refuse_keyword_only(self.codec, run)
         init_mark = getattr(cls.__init__, "__dict__", {}).get(MARK)
         self.takes_args = init_mark is not None
         if self.takes_args and not self.codec.same_parameters(CallCodec(cls.__init__, name, skip_first=True)):
@@ -146,11 +184,21 @@ class WorkflowDefinition:
         if self.cls.__init__ is object.__init__:
             return
         codec = CallCodec(self.cls.__init__, self.name, skip_first=True)
-        if codec.required:
+        if codec.required or codec.hints.required_keywords:
+            names = (*codec.names, *codec.hints.keywords)
             raise RegistrationError(
-                f"{self.cls.__qualname__}.__init__ has parameters ({', '.join(codec.names)}), but it is called "
+                f"{self.cls.__qualname__}.__init__ has parameters ({', '.join(names)}), but it is called "
                 f"without arguments: give it @workflow.init to get run's arguments, or take them in run"
             )
+
+    def _refuse_hidden_handler(self, attribute: str, fn: Callable[..., Any]) -> None:
+        for base in self.cls.__mro__:
+            mark = getattr(base.__dict__.get(attribute), "__dict__", {}).get(MARK)
+            if isinstance(mark, Mark):
+                raise RegistrationError(
+                    f"{fn.__qualname__} hides the {mark.kind} {base.__qualname__}.{attribute}, which it overrides, "
+                    f"and lacks a decorator of its own: put @workflow.{mark.kind} on it"
+                )
 
     def _add_handler(self, mark: Mark, fn: Callable[..., Any]) -> None:
         same_kind = self.handlers[mark.kind]

@@ -96,6 +96,12 @@ class RetryPolicy:
             raise ValueError(f"RetryPolicy.maximum_attempts must be 0 or more, not {self.maximum_attempts!r}")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"RetryPolicy.jitter must be between 0 and 1, not {self.jitter!r}")
+        for name in ("retry_on", "non_retryable_error_types"):
+            kinds = getattr(self, name)
+            if isinstance(kinds, str) or not isinstance(kinds, Sequence | None):
+                raise TypeError(f"RetryPolicy.{name} must be a list of classes or names, not {kinds!r}")
+            for kind in kinds or ():
+                _class_name(kind)
 
     def to_record(self) -> RetryRecord | None:
         """The stored form; None for the default policy."""

@@ -18,7 +18,7 @@ from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
 
 from .commands import Decode
 from .context import current_instance, running_instance
-from .definitions import DEFINITION, Mark, WorkflowDefinition, activity_definition, put_mark
+from .definitions import DEFINITION, Mark, WorkflowDefinition, activity_definition, name_advice, put_mark
 from .errors import RegistrationError
 from .options import ActivityOptions, microseconds
 from .typing import C, F, P, R, R_co, Ts, UpdateMethod, W
@@ -83,7 +83,9 @@ def defn(cls: Any = None, /, *, name: str | None = None, on_crash: OnCrash = "qu
 
     def declare(target: Any) -> Any:
         if not isinstance(target, type):
-            raise RegistrationError(f"@workflow.defn goes on a class, not on {target!r}")
+            raise RegistrationError(
+                f"@workflow.defn goes on a class, not on {target!r}{name_advice(target, 'workflow.defn')}"
+            )
         setattr(target, DEFINITION, WorkflowDefinition(target, name or target.__name__, on_crash))
         return target
 
@@ -177,6 +179,10 @@ def update(fn: Any = None, /, *, name: str | None = None) -> Any:
 def _add_validator(mark: Mark, fn: Any) -> Any:
     if inspect.iscoroutinefunction(fn):
         raise RegistrationError(f"validator {fn.__qualname__} must be a plain 'def': it decides at once")
+    if mark.validator is not None:
+        raise RegistrationError(
+            f"update {mark.name!r} has two validators: {mark.validator.__name__} and {fn.__name__}; it takes one"
+        )
     mark.validator = fn
     return fn
 
