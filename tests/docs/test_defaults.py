@@ -1,0 +1,50 @@
+"""README's table of defaults says what the code does."""
+
+import inspect
+from datetime import timedelta
+from pathlib import Path
+
+from everact import RetryPolicy, Runtime, WorkflowHandle
+from everact.actors import options
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+TABLE = README.partition("## Defaults")[2].partition("##")[0]
+
+
+def row(start: str) -> str:
+    return next(line for line in TABLE.splitlines() if line.startswith(f"| {start}"))
+
+
+def default(call: object, name: str) -> object:
+    return inspect.signature(call).parameters[name].default
+
+
+def test_the_defaults_of_activities() -> None:
+    policy = RetryPolicy()
+    waits = [
+        min(policy.initial_interval * 2**n, policy.maximum_interval)
+        for n in range(policy.maximum_attempts - 1)
+    ]
+    assert sum(waits, timedelta()) == timedelta(minutes=4, seconds=3)
+    assert "10 attempts, 1 s x 2, at most 60 s apart, jitter 0.1 (about 4 minutes)" in row("activity retries")
+    assert (policy.maximum_attempts, policy.backoff_coefficient, policy.jitter) == (10, 2.0, 0.1)
+    assert timedelta(minutes=5) == options.START_TO_CLOSE_TIMEOUT
+    assert "5 minutes" in row("`start_to_close_timeout`")
+    limits = default(Runtime, "max_concurrent_activities"), default(Runtime, "max_activity_threads")
+    assert limits == (1000, 32)
+    assert "1,000 `async def`, 32 threads" in row("activities at a time")
+
+
+def test_the_defaults_of_calls() -> None:
+    assert default(WorkflowHandle.query, "timeout") == timedelta(seconds=10)
+    assert "10 s" in row("query")
+    assert default(WorkflowHandle.result, "timeout") is None
+    assert default(WorkflowHandle.result, "on_stall") == "raise"
+    assert "no time limit" in row("`result()`")
+
+
+def test_the_defaults_of_the_runtime() -> None:
+    assert default(Runtime, "grace") == timedelta(seconds=10)
+    assert "10 s (`grace`)" in row("leaving the `Runtime`")
+    assert default(Runtime, "durability") == "fsync"
+    assert '`"fsync"`' in row("`durability`")
