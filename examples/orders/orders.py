@@ -208,8 +208,9 @@ async def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     workflow.logger.setLevel(logging.INFO)
 
-    activities = [charge, ship, refund]
-    async with Runtime("orders-journal", workflows=[OrderWorkflow], activities=activities) as runtime:
+    async with Runtime(
+        "orders-journal", workflows=[OrderWorkflow], activities=[charge, ship, refund]
+    ) as runtime:
         say(f"process {os.getpid()}; type: status | address <new address> | approve")
         order = await runtime.spawn(
             OrderWorkflow,
