@@ -1,0 +1,228 @@
+"""The stored form of events: nothing that was written once ever changes its meaning."""
+
+import msgspec
+import pytest
+
+from everact.journal import events as ev
+from everact.journal.failures import Failure
+from everact.journal.payloads import NULL, Payload
+
+#: Tag and fields of every event, in stored order. Append only: a new field goes to the end, with a default.
+FROZEN = {
+    "ws": ("WorkflowStarted", "workflow_id run_id workflow_type args request_id digest"),
+    "sr": ("SignalReceived", "name args request_id digest"),
+    "ur": ("UpdateReceived", "name args request_id digest"),
+    "cr": ("CancelRequested", "reason request_id"),
+    "ac": ("ActivityCompleted", "command attempt result"),
+    "af": ("ActivityFailed", "command attempt failure retry_state"),
+    "at": ("AttemptFailed", "command attempt failure next_at"),
+    "tf": ("TimerFired", "command"),
+    "rs": ("RunStalled", "kind failure"),
+    "rr": ("RunReleased", "reason"),
+    "as": ("ActivityScheduled", "command activity_type args start_to_close retry keywords"),
+    "ax": ("ActivityCancelRequested", "command"),
+    "ts": ("TimerStarted", "command duration deadline"),
+    "tc": ("TimerCancelled", "command"),
+    "ca": ("ConditionAwaited", "place"),
+    "uc": ("UpdateCompleted", "update result"),
+    "uf": ("UpdateFailed", "update failure rejected"),
+    "hf": ("HandlerFailed", "message failure"),
+    "wc": ("WorkflowCompleted", "result"),
+    "wf": ("WorkflowFailed", "failure"),
+    "wx": ("WorkflowCancelled", "reason"),
+    "wt": ("WorkflowTerminated", "reason"),
+}
+
+FAILURE = Failure(
+    type="Broken",
+    bases=("shop.Broken", "builtins.Exception"),
+    message="no",
+    trace="Traceback",
+    details=(Payload("json", b"1"),),
+    cause=Failure(type="OSError", kind="timeout", source=("pay", 4, 2)),
+    kind="activity",
+    non_retryable=True,
+    next_delay=7,
+    source=("pay", 4, 3),
+    group=(Failure(type="A"), Failure(type="B")),
+    retry_state="non-retryable error",
+)
+ARGS = (Payload("json", b'{"a":1}'), NULL, Payload("raw", b"\x00\xff"))
+RETRY = ev.RetryRecord(5, 1.5, 50, 3, 0.25, ("ValueError",), ("KeyError", "a.B"))
+
+#: One of each, with the bytes that it had when it was first committed to this repository.
+SAMPLES = [
+    ev.WorkflowStarted("order-42", "r1", "Order", ARGS, "req", b"\x01\x02"),
+    ev.SignalReceived("approve", ARGS, "req", b"\x03"),
+    ev.UpdateReceived("change", ARGS, "req", b"\x04"),
+    ev.CancelRequested("tired", "req"),
+    ev.ActivityCompleted(3, 2, Payload("tagged", b"{}")),
+    ev.ActivityFailed(3, 2, FAILURE, "maximum_attempts=2 reached"),
+    ev.AttemptFailed(3, 2, FAILURE, 1_700_000_000_000_000),
+    ev.TimerFired(9),
+    ev.RunStalled("held", FAILURE),
+    ev.RunReleased("the runtime started"),
+    ev.ActivityScheduled(3, "pay", ARGS, 60_000_000, RETRY, ("currency",)),
+    ev.ActivityCancelRequested(3),
+    ev.TimerStarted(9, 1_000_000, 1_700_000_001_000_000),
+    ev.TimerCancelled(9),
+    ev.ConditionAwaited("orders.py:12"),
+    ev.UpdateCompleted(5, NULL),
+    ev.UpdateFailed(5, FAILURE, True),
+    ev.HandlerFailed(6, FAILURE),
+    ev.WorkflowCompleted(NULL),
+    ev.WorkflowFailed(FAILURE),
+    ev.WorkflowCancelled("tired"),
+    ev.WorkflowTerminated("away"),
+]
+BYTES = {
+    "WorkflowStarted": (
+        "94a1549197a27773a86f726465722d3432a27231a54f726465729392a46a736f6ec4077b2261223a317d92a46e756c6c"
+        "c40092a3726177c40200ffa3726571c40201029090"
+    ),
+    "SignalReceived": (
+        "94a1549195a27372a7617070726f76659392a46a736f6ec4077b2261223a317d92a46e756c6cc40092a3726177c40200"
+        "ffa3726571c401039090"
+    ),
+    "UpdateReceived": (
+        "94a1549195a27572a66368616e67659392a46a736f6ec4077b2261223a317d92a46e756c6cc40092a3726177c40200ff"
+        "a3726571c401049090"
+    ),
+    "CancelRequested": ("94a1549193a26372a57469726564a37265719090"),
+    "ActivityCompleted": ("94a1549194a26163030292a6746167676564c4027b7d9090"),
+    "ActivityFailed": (
+        "94a1549195a2616603029ca642726f6b656e92ab73686f702e42726f6b656eb26275696c74696e732e45786365707469"
+        "6f6ea26e6fa954726163656261636b9192a46a736f6ec401319ca74f534572726f7290a0a090c0a774696d656f7574c2"
+        "ff93a3706179040290a0a86163746976697479c30793a37061790403929ca14190a0a090c0ab6170706c69636174696f"
+        "6ec2ffc090a09ca14290a0a090c0ab6170706c69636174696f6ec2ffc090a0b36e6f6e2d726574727961626c65206572"
+        "726f72ba6d6178696d756d5f617474656d7074733d3220726561636865649090"
+    ),
+    "AttemptFailed": (
+        "94a1549195a2617403029ca642726f6b656e92ab73686f702e42726f6b656eb26275696c74696e732e45786365707469"
+        "6f6ea26e6fa954726163656261636b9192a46a736f6ec401319ca74f534572726f7290a0a090c0a774696d656f7574c2"
+        "ff93a3706179040290a0a86163746976697479c30793a37061790403929ca14190a0a090c0ab6170706c69636174696f"
+        "6ec2ffc090a09ca14290a0a090c0ab6170706c69636174696f6ec2ffc090a0b36e6f6e2d726574727961626c65206572"
+        "726f72cf00060a24181e40009090"
+    ),
+    "TimerFired": ("94a1549192a27466099090"),
+    "RunStalled": (
+        "94a1549193a27273a468656c649ca642726f6b656e92ab73686f702e42726f6b656eb26275696c74696e732e45786365"
+        "7074696f6ea26e6fa954726163656261636b9192a46a736f6ec401319ca74f534572726f7290a0a090c0a774696d656f"
+        "7574c2ff93a3706179040290a0a86163746976697479c30793a37061790403929ca14190a0a090c0ab6170706c696361"
+        "74696f6ec2ffc090a09ca14290a0a090c0ab6170706c69636174696f6ec2ffc090a0b36e6f6e2d726574727961626c65"
+        "206572726f729090"
+    ),
+    "RunReleased": ("94a1549192a27272b37468652072756e74696d6520737461727465649090"),
+    "ActivityScheduled": (
+        "94a1549197a2617303a37061799392a46a736f6ec4077b2261223a317d92a46e756c6cc40092a3726177c40200ffce03"
+        "9387009705cb3ff80000000000003203cb3fd000000000000091aa56616c75654572726f7292a84b65794572726f72a3"
+        "612e4291a863757272656e63799090"
+    ),
+    "ActivityCancelRequested": ("94a1549192a26178039090"),
+    "TimerStarted": ("94a1549194a2747309ce000f4240cf00060a24182d82409090"),
+    "TimerCancelled": ("94a1549192a27463099090"),
+    "ConditionAwaited": ("94a1549192a26361ac6f72646572732e70793a31329090"),
+    "UpdateCompleted": ("94a1549193a275630592a46e756c6cc4009090"),
+    "UpdateFailed": (
+        "94a1549194a27566059ca642726f6b656e92ab73686f702e42726f6b656eb26275696c74696e732e457863657074696f"
+        "6ea26e6fa954726163656261636b9192a46a736f6ec401319ca74f534572726f7290a0a090c0a774696d656f7574c2ff"
+        "93a3706179040290a0a86163746976697479c30793a37061790403929ca14190a0a090c0ab6170706c69636174696f6e"
+        "c2ffc090a09ca14290a0a090c0ab6170706c69636174696f6ec2ffc090a0b36e6f6e2d726574727961626c6520657272"
+        "6f72c39090"
+    ),
+    "HandlerFailed": (
+        "94a1549193a26866069ca642726f6b656e92ab73686f702e42726f6b656eb26275696c74696e732e457863657074696f"
+        "6ea26e6fa954726163656261636b9192a46a736f6ec401319ca74f534572726f7290a0a090c0a774696d656f7574c2ff"
+        "93a3706179040290a0a86163746976697479c30793a37061790403929ca14190a0a090c0ab6170706c69636174696f6e"
+        "c2ffc090a09ca14290a0a090c0ab6170706c69636174696f6ec2ffc090a0b36e6f6e2d726574727961626c6520657272"
+        "6f729090"
+    ),
+    "WorkflowCompleted": ("94a1549192a2776392a46e756c6cc4009090"),
+    "WorkflowFailed": (
+        "94a1549192a277669ca642726f6b656e92ab73686f702e42726f6b656eb26275696c74696e732e457863657074696f6e"
+        "a26e6fa954726163656261636b9192a46a736f6ec401319ca74f534572726f7290a0a090c0a774696d656f7574c2ff93"
+        "a3706179040290a0a86163746976697479c30793a37061790403929ca14190a0a090c0ab6170706c69636174696f6ec2"
+        "ffc090a09ca14290a0a090c0ab6170706c69636174696f6ec2ffc090a0b36e6f6e2d726574727961626c65206572726f"
+        "729090"
+    ),
+    "WorkflowCancelled": ("94a1549192a27778a574697265649090"),
+    "WorkflowTerminated": ("94a1549192a27774a4617761799090"),
+}
+
+
+def classes():
+    return ev.AnyEvent.__args__
+
+
+def test_tags_names_and_field_order_are_frozen():
+    found = {cls.__struct_config__.tag: (cls.__name__, " ".join(cls.__struct_fields__)) for cls in classes()}
+    assert found == FROZEN
+
+
+def test_the_failure_and_retry_records_keep_their_field_order():
+    assert Failure.__struct_fields__ == (
+        "type", "bases", "message", "trace", "details", "cause", "kind", "non_retryable", "next_delay",
+        "source", "group", "retry_state",
+    )  # fmt: skip
+    assert ev.RetryRecord.__struct_fields__ == (
+        "initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts", "jitter",
+        "retry_on", "non_retryable",
+    )  # fmt: skip
+    assert ev.Turn.__struct_fields__ == ("inputs", "outputs", "delivers")
+    assert ev.Received.__struct_fields__ == ("inputs",)
+    assert (ev.Turn.__struct_config__.tag, ev.Received.__struct_config__.tag) == ("T", "R")
+
+
+def test_the_default_retry_policy_of_the_format_never_changes():
+    """A stored None means these figures, whatever newer versions of Everact take as their default."""
+    assert msgspec.structs.astuple(ev.RetryRecord()) == (1_000_000, 2.0, 60_000_000, 10, 0.1, None, ())
+
+
+def test_there_is_a_sample_of_every_event():
+    assert {type(sample) for sample in SAMPLES} == set(classes())
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
+def test_bytes_that_were_committed_decode_for_ever(sample):
+    committed = bytes.fromhex(BYTES[type(sample).__name__])
+    assert ev.decode_record(committed) == ev.Turn((sample,))
+    assert ev.encode_record(ev.Turn((sample,))) == committed
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ev.Received(tuple(SAMPLES[:5])),
+        ev.Turn((SAMPLES[4],), (SAMPLES[10], SAMPLES[12])),
+        ev.Turn((), (SAMPLES[-1],)),
+        ev.Turn((), (SAMPLES[14],), (1, 2, 3)),
+        ev.Turn((), ()),
+    ],
+)
+def test_records_come_back_as_they_were(record):
+    again = ev.decode_record(ev.encode_record(record))
+    assert again == record
+    assert type(again) is type(record)
+
+
+def test_a_record_of_a_newer_version_with_one_more_field_still_reads():
+    """Fields are added to the end: an older reader ignores them, a newer one takes the default."""
+    newer = msgspec.msgpack.encode(["T", [["tf", 9, "new"]], [], [], "more"])
+    assert ev.decode_record(newer) == ev.Turn((ev.TimerFired(9),))
+    older = msgspec.msgpack.encode(["T", [["as", 3, "pay"]]])
+    assert ev.decode_record(older) == ev.Turn((ev.ActivityScheduled(3, "pay"),))
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"x", msgspec.msgpack.encode(["T", [["??", 1]], []])])
+def test_bytes_that_are_no_record_are_refused(body):
+    with pytest.raises(msgspec.DecodeError):
+        ev.decode_record(body)
+
+
+def test_the_fields_of_an_event_can_be_listed_by_name():
+    assert ev.event_fields(ev.TimerStarted(9, 5, 6)) == {"command": 9, "duration": 5, "deadline": 6}
+
+
+def test_silent_events_and_outcomes_are_events():
+    assert set(ev.SILENT) | set(ev.OUTCOMES) <= set(classes())
+    assert set(ev.Outcome.__args__) == set(ev.OUTCOMES)
