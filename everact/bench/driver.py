@@ -1,0 +1,162 @@
+"""Runs the workloads and prints what they found."""
+
+from __future__ import annotations
+
+import cProfile
+import dataclasses
+import json
+import math
+import pstats
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import machine
+from .bed import Bed, LostRunsError
+from .peer_dbos import measure_dbos
+from .report import Line, median_lines, quantile, table
+from .workloads import WORKLOADS
+
+#: Bytes of the commits whose latency is shown first: about what one step of one run writes.
+SAMPLE_BYTES = 300
+
+
+def main(  # noqa: PLR0917  (the command line calls it by keyword)
+    scale: float = 1.0,
+    only: str | None = None,
+    json_file: str | None = None,
+    journal: str | None = None,
+    uvloop: bool = True,
+    repeat: int = 1,
+    profile: str | None = None,
+    *,
+    peers: bool = False,
+    keep: bool = False,
+) -> int:
+    """Measure this machine: workflows and steps, beside the bare limits of its disk and interpreter.
+
+    Args:
+        scale: Multiplies the counts.
+        only: Names of workloads with commas between them; default all.
+        json_file: Where all figures are written.
+        journal: A directory on the disk to measure; made if missing. Default the temporary files' disk.
+        uvloop: Use uvloop where it is installed.
+        repeat: How often each workload runs; the figures are those of the median run.
+        profile: Where cProfile's figures of the loop's thread in W2 and W3 are written. Those slow down.
+        peers: Measure DBOS on SQLite too, if it is installed.
+        keep: Leave the journals where they are.
+
+    Returns:
+        The exit code: 0, or 1 when a journal does not hold what was run.
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+    if not math.isfinite(scale) or scale <= 0:
+        raise ValueError(f"scale must be a positive number, not {scale}")
+    if repeat < 1:
+        raise ValueError(f"repeat must be 1 or more, not {repeat}")
+    names = _names(only)
+    parent = Path(journal) if journal is not None else machine.default_place()
+    parent.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix="everact-bench-", dir=parent))
+    profiler = cProfile.Profile() if profile is not None else None
+    bed = Bed(place, scale=scale, uvloop=uvloop, profile=profiler)
+    try:
+        about = _about(bed)
+        lines = _measure(bed, names, repeat)
+        if peers:
+            lines += _peers(bed, names, lines)
+    except LostRunsError as error:
+        _say(f"FAILED: {error}")
+        return 1
+    finally:
+        if keep:
+            _say(f"journals kept in {place}")
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+    _say("")
+    _say(table(lines))
+    _say("")
+    _say("ratio: our time over the time of the bare limit, measured in the same run; 1 is the limit itself")
+    if json_file is not None:
+        options = {
+            "scale": scale,
+            "only": names,
+            "uvloop": uvloop,
+            "repeat": repeat,
+            "profiled": profile is not None,
+        }
+        found: dict[str, Any] = {
+            "machine": about,
+            "options": options,
+            "lines": [dataclasses.asdict(line) for line in lines],
+        }
+        Path(json_file).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if profiler is not None and profile is not None:
+        profiler.dump_stats(profile)
+        _say("")
+        _say("the profiler was on: no figure above is valid")
+        pstats.Stats(profiler, stream=sys.stdout).sort_stats("tottime").print_stats(25)
+    return 0
+
+
+def _names(only: str | None) -> list[str]:
+    names = [name.strip().upper() for name in only.split(",")] if only is not None else list(WORKLOADS)
+    for name in names:
+        if name not in WORKLOADS:
+            raise ValueError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}")
+    return names
+
+
+def _about(bed: Bed) -> dict[str, Any]:
+    """Facts of the machine and the latency of a bare commit; printed at once."""
+    with bed.bare_log() as log:
+        log.latencies(SAMPLE_BYTES, 20)
+        seconds = log.latencies(SAMPLE_BYTES, bed.count(400, least=50))
+        about = machine.facts(bed.place, bed.loop_name, log.flags)
+    p50, p99 = quantile(seconds, 0.5) * 1e3, quantile(seconds, 0.99) * 1e3
+    about["bare_commit"] = {"n": len(seconds), "bytes": SAMPLE_BYTES, "p50_ms": p50, "p99_ms": p99}
+    about["when"] = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    for line in machine.describe(about):
+        _say(line)
+    _say(
+        f"bare commit p50 {p50:.3f} ms, p99 {p99:.3f} ms ({len(seconds)} LMDB commits of {SAMPLE_BYTES} bytes)"
+    )
+    _say("")
+    return about
+
+
+def _measure(bed: Bed, names: Sequence[str], repeat: int) -> list[Line]:
+    lines: list[Line] = []
+    for name in names:
+        found = median_lines([WORKLOADS[name](bed) for _ in range(repeat)])
+        for line in found:
+            _say(line.text())
+        lines += found
+    return lines
+
+
+def _peers(bed: Bed, names: Sequence[str], ours: Sequence[Line]) -> list[Line]:
+    """Another engine on the same disk, each line with its distance to ours."""
+    found = measure_dbos(bed, names)
+    if found is None:
+        _say("peers: dbos is not installed in this environment")
+        return []
+    by_key = {line.key: line for line in ours}
+    lines: list[Line] = []
+    for line in found:
+        mine = by_key[line.key.removeprefix("dbos.")]
+        faster = line.value / mine.value if line.unit == "ms" else mine.value / line.value
+        lines.append(dataclasses.replace(line, note=f"{line.note}; everact is {faster:.1f} x as fast"))
+        _say(lines[-1].text())
+    return lines
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
