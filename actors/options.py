@@ -152,6 +152,20 @@ def positive_microseconds(name: str, value: timedelta | float) -> int:
     return result
 
 
+def positive_count(name: str, value: int) -> int:
+    """Check a number of things, 1 or more.
+
+    Raises:
+        TypeError: It is no int.
+        ValueError: It is less than 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be 1 or more, not {value!r}")
+    return value
+
+
 class ResolvedActivityOptions:
     """Checked options in their stored form: microseconds and a retry record."""
 
@@ -190,6 +204,24 @@ class ResolvedActivityOptions:
 DEFAULT_ACTIVITY_OPTIONS = ResolvedActivityOptions(
     positive_microseconds("start_to_close_timeout", START_TO_CLOSE_TIMEOUT), None
 )
+
+
+def check_text(what: str, value: object) -> str:
+    """Return a proper text: not empty, and valid Unicode.
+
+    Raises:
+        TypeError: It is no string.
+        ValueError: It is empty, or not valid Unicode.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {value!r}")
+    if not value:
+        raise ValueError(f"{what} must not be empty: {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} has characters that are not valid Unicode: {value[:50]!r}") from None
+    return value
 
 
 def check_workflow_id(workflow_id: object) -> str:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, cast, overload
 
 from ..journal import events as ev
 from ..journal.clock import Clock, SystemClock
@@ -47,7 +47,7 @@ from .errors import (
 from .event_loop import ForbiddenInWorkflowError
 from .failure_conversion import error_of
 from .handles import ActorRef, OnStall, WorkflowHandle, wait_within
-from .options import GRACE, StartOptions, check_workflow_id, microseconds
+from .options import GRACE, StartOptions, check_text, check_workflow_id, microseconds, positive_count
 from .recovery import recover
 from .shard import Shard
 from .typing import R, Ts, W, WorkflowClass
@@ -95,10 +95,15 @@ class Runtime:
 
         Raises:
             RegistrationError: Something is no workflow or activity, or two have one name.
-            ValueError: A limit is not positive.
+            TypeError: An argument is of the wrong type.
+            ValueError: A limit is not positive, a text is empty, or a word is unknown.
         """
-        if max_concurrent_activities < 1 or max_activity_threads < 1:
-            raise ValueError("max_concurrent_activities and max_activity_threads must be 1 or more")
+        if not isinstance(journal, str | PathLike | JournalStore):
+            raise TypeError(f"journal must be a path or a store, not {journal!r}")
+        if journal == "":
+            raise ValueError("journal must name a directory, not ''")
+        positive_count("max_concurrent_activities", max_concurrent_activities)
+        positive_count("max_activity_threads", max_activity_threads)
         if durability not in ("fsync", "os"):
             raise ValueError(f"durability must be 'fsync' or 'os', not {durability!r}")
         self._grace = microseconds("grace", grace) / 1_000_000
@@ -109,21 +114,26 @@ class Runtime:
         self._converter = PayloadConverter(trust_pickle=trust_pickle)
         self._workflows: dict[str, WorkflowDefinition] = {}
         self._activities: dict[str, ActivityDefinition] = {}
-        for cls in workflows:
+        for cls in _each("workflows", workflows):
             self._register(self._workflows, workflow_definition(cls), "workflow types")
-        for fn in activities:
+        for fn in _each("activities", activities):
             self._register(self._activities, activity_definition(fn), "activities")
-        self._by_run = {definition.run: definition for definition in self._workflows.values()}
+        self._by_run: dict[Callable[..., Any], list[WorkflowDefinition]] = {}
+        for definition in self._workflows.values():
+            self._by_run.setdefault(definition.run, []).append(definition)
         self._shard: Shard | None = None
         self._leaving = False
         self._store: JournalStore | None = None
-        self.name = name
+        self.name = check_text("the name of a Runtime", name)
 
     @staticmethod
     def _register(known: dict[str, Any], definition: Any, what: str) -> None:
         earlier = known.setdefault(definition.name, definition)
         if earlier is not definition:
-            raise RegistrationError(f"two {what} are named {definition.name!r}: give one of them name='...'")
+            raise RegistrationError(
+                f"two {what} are named {definition.name!r} ({_source(earlier)} and {_source(definition)}): give one of "
+                f"them name='...'"
+            )
 
     # --- life
 
@@ -202,6 +212,7 @@ class Runtime:
             raise RuntimeClosedError(
                 "the Runtime is not open: use it inside 'async with Runtime(...) as runtime:'"
             )
+        self._shard.check()
         return self._shard
 
     # --- starting and finding
@@ -330,16 +341,29 @@ class Runtime:
         elif isinstance(workflow, type):
             name = workflow_definition(workflow).name
         else:
-            by_run = self._by_run.get(workflow)
-            if by_run is None:
-                raise RegistrationError(
-                    f"{workflow!r} is neither a workflow class, nor the run method of a registered one, nor a name"
-                )
-            return by_run
+            return self._definition_by_run(workflow)
         definition = self._workflows.get(name)
         if definition is None:
             raise WorkflowNotRegisteredError(name, list(self._workflows))
         return definition
+
+    def _definition_by_run(self, run: Any) -> WorkflowDefinition:
+        mark = getattr(run, "__dict__", {}).get(MARK)
+        if not isinstance(mark, Mark) or mark.kind != "run":
+            what = getattr(run, "__qualname__", None) or repr(run)
+            raise RegistrationError(
+                f"{what} is neither a workflow class, nor the run method of one, nor the name of a workflow type"
+            )
+        found = self._by_run.get(run)
+        if found is None:
+            name = run.__qualname__.rpartition(".")[0].rpartition("<locals>.")[2]
+            raise WorkflowNotRegisteredError(name, list(self._workflows))
+        if len(found) > 1:
+            names = " and ".join(definition.cls.__qualname__ for definition in found)
+            raise RegistrationError(
+                f"{run.__qualname__} is the run method of {names}: pass the class instead"
+            )
+        return found[0]
 
     # --- what handles call
 
@@ -474,6 +498,17 @@ class Runtime:
                 raise WorkflowTerminatedError(
                     actor.workflow_id, actor.run_id, outcome.reason or "no reason given"
                 )
+
+
+def _each(option: str, given: Any) -> Iterable[Any]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"{option} must be a list, not {given!r}")
+    return cast("Iterable[Any]", given)
+
+
+def _source(definition: WorkflowDefinition | ActivityDefinition) -> str:
+    source = definition.cls if isinstance(definition, WorkflowDefinition) else definition.fn
+    return f"{source.__module__}.{source.__qualname__}"
 
 
 def _handler_name(kind: str, handler: Any) -> str:

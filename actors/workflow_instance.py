@@ -375,12 +375,13 @@ class WorkflowInstance:
         name = definition.name
         if self.read_only:
             raise read_only(f"activity {name!r}")
-        if name not in self._activities:
+        registered = self._activities.get(name)  # what will run: its signature counts
+        if registered is None:
             raise ActivityNotRegisteredError(name, list(self._activities))
         resolved: ResolvedActivityOptions = definition.options
         if options:
             resolved = resolved.overridden(options)
-        payloads, keywords = definition.codec.encode_args(self._converter, args, kwargs)
+        payloads, keywords = registered.codec.encode_args(self._converter, args, kwargs)
         command = self.next_command
         self.next_command = command + 1
         self._outputs.append(
@@ -391,7 +392,7 @@ class WorkflowInstance:
         frame = sys._getframe(2)
         place: tuple[CodeType, int] = (frame.f_code, frame.f_lineno)
         if decode is None:
-            decode = definition.codec.result_decoder(self._converter)
+            decode = registered.codec.result_decoder(self._converter)
         future = CommandFuture(self, command, f"activity {name!r}", decode, place)
         self.pending[command] = future
         return future
