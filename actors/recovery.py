@@ -10,6 +10,7 @@ from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
 from ..journal.run_index import load
+from ..journal.writer import Raise, settle
 from .errors import WorkflowNotRegisteredError
 from .workflow_actor import WorkflowActor
 
@@ -38,13 +39,14 @@ def rebuild(shard: Shard) -> None:
     Attempts in hand go on; their results are matched by their fence.
     """
     shard.store.reopen()
+    index, states, next_key = load(shard.store)  # all that can fail comes before anything is thrown away
     unknown = shard.writer.unknown()
     old = shard.actors
     shard.actors = {}
     shard.newest = {}
     shard.timers.close()
     shard.forget_closed()
-    shard.index, states, shard.next_key = load(shard.store)
+    shard.index, shard.next_key = index, next_key
     shard.open_writer()
     for actor in old.values():
         actor.drop_instance()
@@ -54,10 +56,18 @@ def rebuild(shard: Shard) -> None:
         if actor is None or actor.run_id != state.started.run_id:
             definition = shard.workflows.get(state.started.workflow_type)
             actor = WorkflowActor(shard, key, state.started.workflow_id, definition)
+        _refuse_lost_updates(actor, state, unknown)
         _adopt(shard, actor, state)
     for actor in old.values():
         if shard.actors.get(actor.key) is not actor:
             _let_go(shard, actor, unknown)
+
+
+def _refuse_lost_updates(actor: WorkflowActor, state: RunState, unknown: Exception) -> None:
+    """Updates that were accepted in lost turns: their event numbers will be those of other events."""
+    for number in [n for n in actor.update_waiters if n not in state.updates and n not in state.unread]:
+        for waiter in actor.update_waiters.pop(number):
+            settle(waiter, Raise(CommitUnknownError(*unknown.args)))
 
 
 def _let_go(shard: Shard, actor: WorkflowActor, unknown: Exception) -> None:
@@ -67,9 +77,7 @@ def _let_go(shard: Shard, actor: WorkflowActor, unknown: Exception) -> None:
     waiting += [reply for _event, reply in actor.mailbox if reply is not None]
     actor.mailbox.clear()
     for future in waiting:
-        if not future.done():
-            future.set_exception(CommitUnknownError(*unknown.args))
-            future.exception()
+        settle(future, Raise(CommitUnknownError(*unknown.args)))
     for attempt in actor.attempts.values():
         shard.pool.withdraw(attempt)
     actor.attempts.clear()

@@ -22,13 +22,14 @@ from ..journal.fault_points import fault_point
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.run_index import RunIndex, RunRow
 from ..journal.store import JournalStore
-from ..journal.writer import Batch, GroupCommit, Raise
+from ..journal.writer import Batch, GroupCommit, Raise, settle
 from . import recovery
 from .activity_pool import ActivityPool
 from .attempts import Attempt
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .errors import (
     RequestIdReusedError,
+    RuntimeClosedError,
     UpdateRejectedError,
     WorkflowAlreadyStartedError,
     WorkflowClosedError,
@@ -155,21 +156,21 @@ class Shard:
     def stop(self, error: BaseException) -> None:
         """Answer everybody with an error and take no more."""
         self.error = error
+        self.timers.close()
+        self._ready.clear()
         for actor in self.actors.values():
             waiting = [waiter for waiter, _ in actor.result_waiters]
             waiting += [waiter for waiters in actor.update_waiters.values() for waiter in waiters]
             waiting += [reply for _event, reply in actor.mailbox if reply is not None]
             actor.mailbox.clear()
             for future in waiting:
-                if not future.done():
-                    future.set_exception(self._stopped())
-                    future.exception()
+                settle(future, Raise(self._stopped()))
             for attempt in list(actor.attempts.values()):
                 self.pool.withdraw(attempt)
             actor.attempts.clear()
 
     def _stopped(self) -> EveractError:
-        if isinstance(self.error, EveractError):
+        if isinstance(self.error, RuntimeClosedError):
             return self.error
         error = CommitUnknownError(f"the journal failed and could not be opened again: {self.error}")
         error.__cause__ = self.error
