@@ -48,6 +48,7 @@ class CommandFuture(asyncio.Future[Any]):
         """Withdraw the command; a second time does nothing."""
         if self.done():
             return False
+        self._awaited = True
         self._host.cancel_activity(self.command)
         return super().cancel(msg)
 
@@ -74,6 +75,8 @@ class CommandFuture(asyncio.Future[Any]):
         """Raise inside that coroutine."""
         if self._steps is None:
             self._steps = self.__await__()
+            if isinstance(error[0], asyncio.CancelledError):  # its task was cancelled before it began
+                self.cancel()
         return self._steps.throw(*error)
 
     def close(self) -> None:

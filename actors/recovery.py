@@ -111,4 +111,6 @@ def _retry_stalled(shard: Shard, actor: WorkflowActor) -> None:
             actor.stall("held", failure)
             shard.enqueue(actor)  # its pump sends the record to the disk
     elif stall is not None:
-        actor.put(ev.RunReleased("the runtime started"))
+        # At once: whoever asks for the result from here on waits for what comes of it.
+        actor.release("the runtime started")
+        shard.enqueue(actor)

@@ -155,13 +155,13 @@ class WorkflowActor:
             self.shard.refuse_closed(self, reply)
         elif kind in _FENCED and self._is_stale(event):
             return
+        elif kind is ev.CancelRequested and state.cancel is not None:
+            self.shard.reply_when_durable(self, reply)
         elif state.stall is not None and kind in _DELIVERED:
             if kind is ev.UpdateReceived:
                 self.shard.refuse_stalled(self, reply)
             else:
                 self._write(ev.Received((event,)), self.shard.now(), reply)
-        elif kind is ev.CancelRequested and state.cancel is not None:
-            self.shard.reply_when_durable(self, reply)
         elif kind in _DELIVERED:
             self._deliver(event, reply)
         elif kind is ev.AttemptFailed:
@@ -351,6 +351,10 @@ class WorkflowActor:
         """Stop the run until it is tried again."""
         self._write_stall(ev.RunStalled(kind, failure), None)
         self.shard.stalled(self)
+
+    def release(self, reason: str) -> None:
+        """Try a stalled run again, with all that it has received."""
+        self._write_stall(ev.RunReleased(reason), None)
 
     def close_at_once(self, outcome: ev.Outcome, reply: Reply) -> None:
         """End the run from outside: its code does not run again (terminate, replace)."""

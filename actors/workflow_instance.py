@@ -248,8 +248,23 @@ class WorkflowInstance:
         assert isinstance(event, ev.CancelRequested)
         self.cancel_requested = True
         self._cancel_reason = event.reason
+        self._cancel_main()
+
+    def _cancel_main(self) -> None:
+        """Cancel what main waits for; when that swallows the cancel, it is main's turn at its next await (R10)."""
         assert self._main is not None
+        waiter = self._main._fut_waiter  # type: ignore[attr-defined]
         self._main.cancel()
+        if waiter is not None and not waiter.cancelled():
+            waiter.add_done_callback(self._cancel_passed)
+
+    def _cancel_passed(self, waiter: asyncio.Future[Any]) -> None:
+        # Called after main's own step, which the same future has woken.
+        assert self._main is not None
+        swallowed = not waiter.cancelled() and not isinstance(waiter._exception, asyncio.CancelledError)
+        if swallowed and not self._main.done():
+            self._main.uncancel()
+            self._cancel_main()
 
     def _deliver_signal(self, delivery: Delivery) -> None:
         event = delivery.event
@@ -416,6 +431,8 @@ class WorkflowInstance:
 
     def cancel_activity(self, command: int) -> None:
         """Record that an activity is no longer wanted."""
+        if self.read_only:
+            raise read_only("cancel()")
         if not self.loop.discarded and self.pending.pop(command, None) is not None:
             self._outputs.append(ev.ActivityCancelRequested(command))
 
@@ -434,6 +451,8 @@ class WorkflowInstance:
 
     def cancel_timer(self, command: int) -> None:
         """Record that a timer is no longer wanted."""
+        if self.read_only:
+            raise read_only("cancel()")
         if not self.loop.discarded and self.timers.pop(command, None) is not None:
             self._outputs.append(ev.TimerCancelled(command))
 
