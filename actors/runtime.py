@@ -10,7 +10,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, cast, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from ..journal import events as ev
 from ..journal.clock import Clock, SystemClock
@@ -500,10 +500,10 @@ class Runtime:
                 )
 
 
-def _each(option: str, given: Any) -> Iterable[Any]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
+def _each(option: str, given: Iterable[Any]) -> Iterable[Any]:
+    if isinstance(given, str) or not hasattr(given, "__iter__") or isinstance(given, type):
         raise TypeError(f"{option} must be a list, not {given!r}")
-    return cast("Iterable[Any]", given)
+    return given
 
 
 def _source(definition: WorkflowDefinition | ActivityDefinition) -> str:

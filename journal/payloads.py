@@ -179,7 +179,7 @@ class PayloadConverter:
         except Trouble as trouble:
             return self._refused(trouble, value, where)
         except UnicodeEncodeError:
-            path = find_surrogate(tree) or "$"
+            path = find_surrogate(value) or find_surrogate(tree) or "$"
             message = "text with a lone surrogate cannot be stored: it is not valid Unicode"
             raise PayloadEncodeError(message, where, path) from None
         except RecursionError:
