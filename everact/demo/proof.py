@@ -123,7 +123,7 @@ def _recorded_once(table: Sequence[PackageResult], signals: Sequence[str], start
     return Claim(
         packages == len(table) == requests == len(signals) <= sent,
         f"every result is recorded once: {packages} packages, {len(signals)} signals in the parent's history "
-        f"with {requests} request ids, from {sent} sendings",
+        f"with {requests} request ids, from {sent} attempts to send",
     )
 
 

@@ -154,10 +154,11 @@ def test_two_packages_are_killed_at_the_first_points(tmp_path: Path) -> None:
     place = tmp_path / "site-packages"
     install(place, "one", ["one.py"])
     install(place, "two", ["two.py"])
-    done = demo(tmp_path / "empty", "--path", place, "--json")
+    done = demo(tmp_path / "empty", "--path", place, "--json", "--keep")
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert len(set(seen["workers"])) == 3
+    assert Path(seen["journal"]).is_dir()
     assert [kill["packages"] for kill in seen["kills"]] == [2, 2]
 
 
