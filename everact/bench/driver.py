@@ -24,6 +24,9 @@ from .workloads import WORKLOADS
 #: Bytes of the commits whose latency is shown first: about what one step of one run writes.
 SAMPLE_BYTES = 300
 
+#: Bare commits that are so many times slower or faster after the run than before make it doubtful.
+UNSTEADY = 1.5
+
 
 def main(  # noqa: PLR0917  (the command line calls it by keyword)
     scale: float = 1.0,
@@ -71,6 +74,7 @@ def main(  # noqa: PLR0917  (the command line calls it by keyword)
         lines = _measure(bed, names, repeat)
         if peers:
             lines += _peers(bed, names, lines)
+        _look_again(bed, about)
     except LostRunsError as error:
         _say(f"FAILED: {error}")
         return 1
@@ -116,19 +120,39 @@ def _names(only: str | None) -> list[str]:
 def _about(bed: Bed) -> dict[str, Any]:
     """Facts of the machine and the latency of a bare commit; printed at once."""
     with bed.bare_log() as log:
-        log.latencies(SAMPLE_BYTES, 20)
-        seconds = log.latencies(SAMPLE_BYTES, bed.count(400, least=50))
-        about = machine.facts(bed.place, bed.loop_name, log.flags)
-    p50, p99 = quantile(seconds, 0.5) * 1e3, quantile(seconds, 0.99) * 1e3
-    about["bare_commit"] = {"n": len(seconds), "bytes": SAMPLE_BYTES, "p50_ms": p50, "p99_ms": p99}
+        flags = log.flags
+    about = machine.facts(bed.place, bed.loop_name, flags)
+    about["bare_commit"] = _bare_commit(bed)
     about["when"] = time.strftime("%Y-%m-%d %H:%M:%S %z")
     for line in machine.describe(about):
         _say(line)
-    _say(
-        f"bare commit p50 {p50:.3f} ms, p99 {p99:.3f} ms ({len(seconds)} LMDB commits of {SAMPLE_BYTES} bytes)"
-    )
+    _say(_pace("bare commit", about["bare_commit"]))
     _say("")
     return about
+
+
+def _bare_commit(bed: Bed) -> dict[str, float]:
+    with bed.bare_log() as log:
+        log.latencies(SAMPLE_BYTES, 20)
+        seconds = log.latencies(SAMPLE_BYTES, bed.count(400, least=50))
+    p50, p99 = quantile(seconds, 0.5) * 1e3, quantile(seconds, 0.99) * 1e3
+    return {"n": len(seconds), "bytes": SAMPLE_BYTES, "p50_ms": p50, "p99_ms": p99}
+
+
+def _pace(when: str, found: dict[str, float]) -> str:
+    of = f"{found['n']} LMDB commits of {found['bytes']} bytes"
+    return f"{when} p50 {found['p50_ms']:.3f} ms, p99 {found['p99_ms']:.3f} ms ({of})"
+
+
+def _look_again(bed: Bed, about: dict[str, Any]) -> None:
+    """Measure bare commits again: a disk that changes its pace makes figures that mean little."""
+    before, after = about["bare_commit"]["p50_ms"], _bare_commit(bed)
+    about["bare_commit_after"] = after
+    about["steady"] = 1 / UNSTEADY < after["p50_ms"] / before < UNSTEADY
+    _say("")
+    _say(_pace("bare commit afterwards", after))
+    if not about["steady"]:
+        _say("WARNING: the disk has changed its pace: measure again, when nothing else runs")
 
 
 def _measure(bed: Bed, names: Sequence[str], repeat: int) -> list[Line]:

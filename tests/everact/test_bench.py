@@ -75,6 +75,8 @@ def test_every_figure_stands_beside_its_limit_and_its_runs_are_in_the_journal(tm
     assert about["durability"]["metasync"] is True
     assert 0 < about["bare_commit"]["p50_ms"] <= about["bare_commit"]["p99_ms"]
     assert about["journal_file_system"] in done.stdout
+    assert about["bare_commit_after"]["p50_ms"] > 0
+    assert about["steady"] is ("WARNING: the disk" not in done.stdout)
 
 
 @pytest.mark.smoke
