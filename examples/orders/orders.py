@@ -23,8 +23,9 @@ from everact.exceptions import UpdateRejectedError, WorkflowClosedError
 
 
 def say(text: str) -> None:
-    """Print at once, also into a pipe: a kill -9 loses what is buffered."""
-    print(text, flush=True)
+    """Print a whole line at once, from any thread; what is buffered would be lost in a kill -9."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 class Ledger:
