@@ -37,4 +37,4 @@ def test_every_page_of_docs_is_in_its_map() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     linked = {target.partition("#")[0] for target in LINK.findall(index)}
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
-    assert pages <= linked | {"demo.md", "benchmarks.md"}
+    assert pages <= linked
