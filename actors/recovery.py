@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..journal import events as ev
 from ..journal.errors import CommitUnknownError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point

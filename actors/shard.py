@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +18,7 @@ from ..journal.clock import Clock
 from ..journal.errors import CommitUnknownError, EveractError
 from ..journal.failures import Failure
 from ..journal.fault_points import fault_point
+from ..journal.ids import random_id
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.run_index import RunIndex, RunRow
 from ..journal.store import JournalStore
@@ -113,25 +113,30 @@ class Shard:
         """Let every ready actor handle its mailbox, then send what they wrote to the disk."""
         ready = self._ready
         end = self.clock.steady() + PUMP_SLICE
-        while ready:
-            actor = ready.popleft()
-            actor.queued = False
-            try:
-                if actor.work():
+        try:
+            while ready:
+                actor = ready.popleft()
+                actor.queued = False
+                try:
+                    if actor.work():
+                        self.enqueue(actor)
+                except Exception:
+                    # Not the user's code: that is caught inside. One run's trouble never stops the others.
+                    log.exception("workflow %r: internal error in a turn", actor.workflow_id)
+                    actor.drop_instance()
+                except BaseException:  # KeyboardInterrupt: what the run has not handled is still there
                     self.enqueue(actor)
-            except Exception:
-                # Not the user's code: that is caught inside. One run's trouble never stops the others.
-                log.exception("workflow %r: internal error in a turn", actor.workflow_id)
-                actor.drop_instance()
-            if self.clock.steady() > end:
-                break
-        self.writer.flush()
-        self._pump_scheduled = bool(ready)
-        if ready:
-            self.loop.call_soon(self._pump)
-        elif self._idle is not None:
-            self._idle.set_result(None)
-            self._idle = None
+                    raise
+                if self.clock.steady() > end:
+                    break
+        finally:
+            self.writer.flush()
+            self._pump_scheduled = bool(ready)
+            if ready:
+                self.loop.call_soon(self._pump)
+            elif self._idle is not None:
+                self._idle.set_result(None)
+                self._idle = None
 
     async def idle(self) -> None:
         """Wait until every mailbox is empty and everything written is durable."""
@@ -261,7 +266,7 @@ class Shard:
             refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
             self._answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
             return current, future
-        run_id = secrets.token_hex(16)
+        run_id = random_id()
         actor = WorkflowActor(self, self.next_key, workflow_id, definition)
         self.next_key += 1
         actor.replaces = current if decision == "replace" else None
@@ -326,7 +331,7 @@ class Shard:
         """The run's code must not run."""
         self.reply_when_durable(actor, reply, Raise(self.stall_error(actor)))
 
-    def reject_update(self, actor: WorkflowActor, refusal: Exception, reply: Reply) -> None:
+    def reject_update(self, actor: WorkflowActor, refusal: BaseException, reply: Reply) -> None:
         """An update's validator refused it."""
         error: EveractError
         if isinstance(refusal, EveractError):
@@ -378,7 +383,7 @@ class Shard:
                 pending.scheduled.activity_type,
             )
             return
-        attempt = Attempt(actor, pending.scheduled, pending.attempt, definition)
+        attempt = Attempt(actor, pending, definition)
         actor.attempts[command] = attempt
         self.pool.submit(attempt)
 

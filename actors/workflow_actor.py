@@ -225,8 +225,11 @@ class WorkflowActor:
                 outputs, ended = self._turn_of(numbers, at)
         except WorkflowCrashedError as crash:
             self._stall(crash, None, None)
-            return
-        self._write(ev.Turn((), tuple(outputs), tuple(numbers)), at, None)
+        except BaseException:  # KeyboardInterrupt: the turn never was
+            self.drop_instance()
+            raise
+        else:
+            self._write(ev.Turn((), tuple(outputs), tuple(numbers)), at, None)
 
     def _turn_of(self, numbers: list[int], at: int) -> tuple[list[Any], bool]:
         instance = self.instance or self.load()

@@ -24,7 +24,7 @@ from .definitions import ActivityDefinition, HandlerDefinition, WorkflowDefiniti
 from .errors import ActivityNotRegisteredError, QueryFailedError, UnknownHandlerError
 from .event_loop import TurnAborted, WorkflowLoop
 from .failure_conversion import error_of, failure_of, is_failure
-from .options import ResolvedActivityOptions
+from .options import LONGEST, ResolvedActivityOptions
 
 log = logging.getLogger("everact.runtime")
 
@@ -152,7 +152,7 @@ class WorkflowInstance:
             raise
         except PayloadDecodeError as error:
             raise WorkflowCrashedError("held", error) from error
-        except (Exception, SystemExit, TurnAborted) as error:
+        except BaseException as error:
             raise WorkflowCrashedError("quarantined", error) from error
         return self._outputs
 
@@ -278,7 +278,7 @@ class WorkflowInstance:
                 self.loop.create_task(coroutine, name=f"signal {handler.name}")
             else:
                 handler.fn(self._object, *args)
-        except Exception as error:  # noqa: BLE001  (R7: the run goes on)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the run goes on)
             self._outputs.append(ev.HandlerFailed(delivery.number, failure_of(error, self._converter)))
 
     async def _signal_handler(self, number: int, handler: Any) -> None:
@@ -311,7 +311,7 @@ class WorkflowInstance:
                 self._outputs.append(
                     ev.UpdateCompleted(number, handler.codec.encode_result(self._converter, result))
                 )
-        except Exception as error:  # noqa: BLE001  (R7: the caller gets it, the run goes on)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the caller gets it)
             self._outputs.append(ev.UpdateFailed(number, failure_of(error, self._converter)))
 
     async def _update_handler(self, number: int, handler: HandlerDefinition, coroutine: Any) -> None:
@@ -332,19 +332,21 @@ class WorkflowInstance:
 
     # --- read-only calls, between turns
 
-    def validate(self, event: ev.UpdateReceived) -> Exception | None:
+    def validate(self, event: ev.UpdateReceived) -> BaseException | None:
         """Ask an update's validator; returns what it raised."""
         with self.loop:
             return self._validate(event)
 
-    def _validate(self, event: ev.UpdateReceived) -> Exception | None:
+    def _validate(self, event: ev.UpdateReceived) -> BaseException | None:
         self.read_only = True
         try:
             handler = self._handler("update", event.name)
             if handler.validator is not None:
                 args, _ = handler.codec.decode_args(self._converter, event.args)
                 handler.validator(self._object, *args)
-        except Exception as error:  # noqa: BLE001  (a refusal, whatever it is)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (a refusal, whatever it is)
             return error
         finally:
             self.read_only = False
@@ -363,7 +365,9 @@ class WorkflowInstance:
         try:
             with self.loop:
                 result = handler.fn(self._object, *values)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise QueryFailedError(f"query {name!r} raised {type(error).__name__}: {error}") from error
         finally:
             self.read_only = False
@@ -439,7 +443,13 @@ class WorkflowInstance:
     def start_timer(
         self, delay: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
     ) -> DurableTimer:
-        """Number and record a timer (for the loop)."""
+        """Number and record a timer (for the loop).
+
+        Raises:
+            ValueError: It is longer than a century.
+        """
+        if delay > LONGEST.total_seconds():
+            raise ValueError(f"a delay must be between 0 and 100 years, not {delay!r} s")
         command = self.next_command
         self.next_command = command + 1
         duration = max(1, round(delay * 1_000_000))
