@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -126,7 +127,7 @@ class ActivityPool:
 
     async def _run_async(self, attempt: Attempt) -> None:
         outcome: Payload | Failure
-        current_activity.set(ActivityContext(self._info(attempt), self._runtime))
+        current_activity.set(ActivityContext(partial(self._info, attempt), self._runtime))
         try:
             fault_point("activity.start.before")
             definition = attempt.definition
@@ -196,7 +197,8 @@ class ActivityPool:
         self._free_threads -= 1
         self._running.add(attempt)
         context = contextvars.copy_context()
-        context.run(current_activity.set, ActivityContext(self._info(attempt), self._runtime))
+        about = ActivityContext(partial(self._info, attempt), self._runtime)
+        context.run(current_activity.set, about)
 
         def work(worker: Worker) -> None:
             self._call(self._thread_started, attempt, worker)
@@ -245,8 +247,6 @@ class ActivityPool:
     def _info(self, attempt: Attempt) -> ActivityInfo:
         started = attempt.actor.state.started
         command = attempt.scheduled.command
-        pending = attempt.actor.state.activities.get(command)
-        at = pending.scheduled_at if pending is not None else attempt.actor.state.now
         return ActivityInfo(
             activity_type=attempt.definition.name,
             workflow_id=started.workflow_id,
@@ -255,7 +255,7 @@ class ActivityPool:
             command=command,
             attempt=attempt.number,
             idempotency_key=f"{started.run_id}/{command}",
-            scheduled_at=datetime.fromtimestamp(at / 1_000_000, UTC),
+            scheduled_at=datetime.fromtimestamp(attempt.scheduled_at / 1_000_000, UTC),
         )
 
     def _source(self, attempt: Attempt) -> tuple[str, int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..journal.clock import Clock
-from ..journal.events import ActivityScheduled
+from ..journal.fold import PendingActivity
 from .definitions import ActivityDefinition
 
 if TYPE_CHECKING:
@@ -23,20 +23,22 @@ class Attempt:
     Attributes:
         actor: The run that wants the result.
         scheduled: The command.
+        scheduled_at: Its time, microseconds.
         number: From 1.
         definition: What to run.
         ended: Its outcome was taken, or nobody wants it any more.
         task: The asyncio task, for ``async def`` activities.
     """
 
-    __slots__ = ("actor", "definition", "ended", "number", "scheduled", "task", "worker")
+    __slots__ = ("actor", "definition", "ended", "number", "scheduled", "scheduled_at", "task", "worker")
 
     def __init__(
-        self, actor: WorkflowActor, scheduled: ActivityScheduled, number: int, definition: ActivityDefinition
+        self, actor: WorkflowActor, pending: PendingActivity, definition: ActivityDefinition
     ) -> None:
         self.actor = actor
-        self.scheduled = scheduled
-        self.number = number
+        self.scheduled = pending.scheduled
+        self.scheduled_at = pending.scheduled_at
+        self.number = pending.attempt
         self.definition = definition
         self.ended = False
         self.task: asyncio.Task[None] | None = None

@@ -44,6 +44,11 @@ class CommandFuture(asyncio.Future[Any]):
         self.decode = decode
         self.place = place
 
+    @property
+    def _everact_number(self) -> int:
+        """By which ``asyncio.wait`` and ``as_completed`` bring a set of commands into order."""
+        return self.command
+
     def cancel(self, msg: Any | None = None) -> bool:
         """Withdraw the command; a second time does nothing."""
         if self.done():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import _get_running_loop
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -45,13 +46,21 @@ def current_instance(call: str) -> WorkflowInstance:
 
 
 class ActivityContext:
-    """What an attempt knows of itself."""
+    """What an attempt knows of itself; its info is built when it is asked for."""
 
-    __slots__ = ("info", "runtime")
+    __slots__ = ("_build_info", "_info", "runtime")
 
-    def __init__(self, info: ActivityInfo, runtime: Runtime) -> None:
-        self.info = info
+    def __init__(self, build_info: Callable[[], ActivityInfo], runtime: Runtime) -> None:
+        self._build_info = build_info
+        self._info: ActivityInfo | None = None
         self.runtime = runtime
+
+    @property
+    def info(self) -> ActivityInfo:
+        """The attempt, its workflow and its idempotency key."""
+        if self._info is None:
+            self._info = self._build_info()
+        return self._info
 
 
 current_activity: ContextVar[ActivityContext] = ContextVar("everact_activity")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -14,8 +13,10 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from ..journal import events as ev
 from ..journal.clock import Clock, SystemClock
+from ..journal.ids import random_id
 from ..journal.lmdb_store import LmdbStore
 from ..journal.payloads import Payload, PayloadConverter
+from ..journal.run_index import STATUSES
 from ..journal.store import JournalStore
 from . import start_policies
 from .activity import in_activity
@@ -47,7 +48,15 @@ from .errors import (
 from .event_loop import ForbiddenInWorkflowError
 from .failure_conversion import error_of
 from .handles import ActorRef, OnStall, WorkflowHandle, wait_within
-from .options import GRACE, StartOptions, check_text, check_workflow_id, microseconds, positive_count
+from .options import (
+    GRACE,
+    StartOptions,
+    check_request_id,
+    check_text,
+    check_workflow_id,
+    microseconds,
+    positive_count,
+)
 from .recovery import recover
 from .shard import Shard
 from .typing import R, Ts, W, WorkflowClass
@@ -254,8 +263,8 @@ class Runtime:
         if_running = options.get("if_running", "fail")
         if_closed = options.get("if_closed", "allow")
         start_policies.check(if_running, if_closed)
-        workflow_id = check_workflow_id(options["id"]) if "id" in options else secrets.token_hex(16)
-        request_id = options.get("request_id") or ""
+        workflow_id = check_workflow_id(options["id"]) if "id" in options else random_id()
+        request_id = check_request_id(options.get("request_id"))
         payloads, _ = definition.codec.encode_args(self._converter, args)
         actor, durable = shard.start(
             definition,
@@ -300,13 +309,13 @@ class Runtime:
             RegistrationError: ``kind`` is no workflow class.
         """
         definition = workflow_definition(kind) if kind is not None else None
-        if workflow.startswith(SCHEME):
+        if isinstance(workflow, str) and workflow.startswith(SCHEME):
             address = parse_address(workflow)
             if address.cluster != self.name:
                 raise AddressError(
                     f"address {workflow!r} is of cluster {address.cluster!r}; this is {self.name!r}"
                 )
-            return WorkflowHandle(self, address.workflow_id, address.run_id, definition)
+            return WorkflowHandle(self, check_workflow_id(address.workflow_id), address.run_id, definition)
         return WorkflowHandle(self, check_workflow_id(workflow), None, definition)
 
     async def list_workflows(
@@ -317,8 +326,15 @@ class Runtime:
         Args:
             workflow_type: Only this type.
             status: Only this status: running, completed, failed, cancelled, terminated, quarantined, held.
-            limit: At most so many.
+            limit: At most so many, 1 or more.
+
+        Raises:
+            TypeError: The limit is no int.
+            ValueError: The limit is not positive, or the status is unknown.
         """
+        _check_status(status)
+        if limit is not None:
+            positive_count("limit", limit)
         found: list[WorkflowSummary] = []
         for row in reversed(self._open().index.rows.values()):
             if limit is not None and len(found) >= limit:
@@ -328,7 +344,8 @@ class Runtime:
         return found
 
     async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
-        """Count durable runs; arguments as for ``list_workflows``."""
+        """Count durable runs; arguments and errors as for ``list_workflows``."""
+        _check_status(status)
         return sum(
             workflow_type in (None, row.workflow_type) and status in (None, row.status)
             for row in self._open().index.rows.values()
@@ -387,16 +404,18 @@ class Runtime:
     async def _signal(
         self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
     ) -> None:
+        request_id = check_request_id(request_id)
         actor, name, payloads, _ = self._message(ref, "signal", handler, args)
         digest = _digest(name, payloads) if request_id else b""
-        await self._put(actor, ev.SignalReceived(name, payloads, request_id or "", digest))
+        await self._put(actor, ev.SignalReceived(name, payloads, request_id, digest))
 
     async def _update(
         self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
     ) -> Any:
+        request_id = check_request_id(request_id)
         actor, name, payloads, found = self._message(ref, "update", handler, args)
         digest = _digest(name, payloads) if request_id else b""
-        answer = await self._put(actor, ev.UpdateReceived(name, payloads, request_id or "", digest))
+        answer = await self._put(actor, ev.UpdateReceived(name, payloads, request_id, digest))
         match answer:
             case ev.UpdateCompleted():
                 answer = answer.result
@@ -426,10 +445,12 @@ class Runtime:
         return found.codec.decode_result(self._converter, reply.result())
 
     async def _cancel(self, ref: ActorRef[Any], reason: str) -> None:
+        check_text("the reason", reason, may_be_empty=True)
         actor = self._open().find(ref.workflow_id, ref.run_id)
         await self._put(actor, ev.CancelRequested(reason))
 
     async def _terminate(self, ref: ActorRef[Any], reason: str) -> None:
+        check_text("the reason", reason, may_be_empty=True)
         actor = self._open().find(ref.workflow_id, ref.run_id)
         await self._put(actor, ev.WorkflowTerminated(reason))
 
@@ -500,6 +521,11 @@ class Runtime:
                 )
 
 
+def _check_status(status: str | None) -> None:
+    if status is not None and status not in STATUSES:
+        raise ValueError(f"status must be one of {', '.join(map(repr, STATUSES))}, not {status!r}")
+
+
 def _each(option: str, given: Iterable[Any]) -> Iterable[Any]:
     if isinstance(given, str) or not hasattr(given, "__iter__") or isinstance(given, type):
         raise TypeError(f"{option} must be a list, not {given!r}")
@@ -514,7 +540,7 @@ def _source(definition: WorkflowDefinition | ActivityDefinition) -> str:
 def _handler_name(kind: str, handler: Any) -> str:
     """The name that a call means by a method or a string."""
     if isinstance(handler, str):
-        return handler
+        return check_text(f"the name of a {kind}", handler, may_be_empty=True)
     mark = getattr(handler, "__dict__", {}).get(MARK)
     if not isinstance(mark, Mark) or mark.kind != kind:
         what = getattr(handler, "__qualname__", None) or repr(handler)
