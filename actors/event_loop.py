@@ -373,11 +373,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         tasks = list(reversed(self._tasks))
         self.__class__ = _DiscardedLoop  # type: ignore[type-abstract]
         self._ready = []
+        refused = 0
         try:
-            with self:
-                return close_coroutines(task.get_coro() for task in tasks)
+            if tasks:
+                with self:
+                    refused = close_coroutines(task.get_coro() for task in tasks)
         finally:
             self._detach(tasks)
+        return refused
 
     def _detach(self, tasks: list[asyncio.Task[Any]]) -> None:
         # Future's own cancel() marks a task or command as done without running anything, and breaks the
