@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from .context import NotInActivityError, current_activity, running_instance
-from .definitions import DEFINITION, ActivityDefinition, name_advice
+from .definitions import DEFINITION, ActivityDefinition, check_name, name_advice
 from .errors import RegistrationError
 from .options import DEFAULT_ACTIVITY_OPTIONS, ActivityOptions
 from .typing import F
@@ -91,8 +91,7 @@ def _declare(fn: Any, name: str | None, options: dict[str, Any]) -> Any:
         raise RegistrationError(
             f"@activity.defn: {fn.__qualname__} is a generator; an activity returns one value"
         )
-    if name is not None and (not isinstance(name, str) or not name):
-        raise RegistrationError(f"@activity.defn(name=...) must be a string that is not empty, not {name!r}")
+    check_name(name, "activity.defn")
     resolved = DEFAULT_ACTIVITY_OPTIONS.overridden(options)
     definition = ActivityDefinition(fn, name or fn.__name__, resolved)
     wrapper = _async_wrapper(definition) if definition.is_async else _sync_wrapper(definition)

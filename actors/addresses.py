@@ -43,5 +43,8 @@ def parse_address(text: str) -> Address:
         raise AddressError(
             f"{text!r} is no address: it must look like everact://cluster/workflow-id[/run-id]"
         )
-    cluster, workflow_id, *run_id = map(unquote, parts)
+    try:
+        cluster, workflow_id, *run_id = (unquote(part, errors="strict") for part in parts)
+    except UnicodeDecodeError:
+        raise AddressError(f"{text!r} is no address: a percent-encoded part is not valid UTF-8") from None
     return Address(cluster, workflow_id, run_id[0] if run_id else None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .call_codec import CallCodec
 from .errors import RegistrationError
-from .options import DEFAULT_ACTIVITY_OPTIONS, ResolvedActivityOptions
+from .options import DEFAULT_ACTIVITY_OPTIONS, ResolvedActivityOptions, check_text
 
 MARK = "__everact_mark__"
 DEFINITION = "__everact_definition__"
@@ -50,8 +50,7 @@ def put_mark(fn: Callable[..., Any], kind: str, name: str | None, decorator: str
         raise RegistrationError(
             f"@{decorator} goes on a plain method, not on {fn!r}{name_advice(fn, decorator)}"
         )
-    if name is not None and (not isinstance(name, str) or not name):
-        raise RegistrationError(f"@{decorator}(name=...) must be a string that is not empty, not {name!r}")
+    check_name(name, decorator)
     if MARK in fn.__dict__:
         raise RegistrationError(
             f"{fn.__qualname__} is already declared as a {fn.__dict__[MARK].kind}; a method is one of "
@@ -72,6 +71,22 @@ def put_mark(fn: Callable[..., Any], kind: str, name: str | None, decorator: str
     mark = Mark(kind, name or fn.__name__)
     fn.__dict__[MARK] = mark
     return mark
+
+
+def check_name(name: object, decorator: str) -> None:
+    """Refuse what cannot be the name of anything in the journal.
+
+    Raises:
+        RegistrationError: No string, empty, or not valid Unicode.
+    """
+    if name is None:
+        return
+    try:
+        check_text("it", name)
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(
+            f"@{decorator}(name=...) must be a string that is not empty, not {name!r}"
+        ) from error
 
 
 def name_advice(target: object, decorator: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -86,7 +87,11 @@ class RetryPolicy:
         positive_microseconds("RetryPolicy.maximum_interval", self.maximum_interval)
         if self.maximum_interval < self.initial_interval:
             raise ValueError("RetryPolicy.maximum_interval is shorter than initial_interval")
-        if not self.backoff_coefficient >= 1:
+        for name in ("backoff_coefficient", "jitter"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise TypeError(f"RetryPolicy.{name} must be a number, not {number!r}")
+        if not 1 <= self.backoff_coefficient < math.inf:
             raise ValueError(
                 f"RetryPolicy.backoff_coefficient must be 1 or more, not {self.backoff_coefficient!r}"
             )
@@ -94,6 +99,8 @@ class RetryPolicy:
             raise TypeError(f"RetryPolicy.maximum_attempts must be an int, not {self.maximum_attempts!r}")
         if self.maximum_attempts < 0:
             raise ValueError(f"RetryPolicy.maximum_attempts must be 0 or more, not {self.maximum_attempts!r}")
+        if self.maximum_attempts >= 2**31:
+            raise ValueError("RetryPolicy.maximum_attempts must be less than 2**31; 0 is no limit")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"RetryPolicy.jitter must be between 0 and 1, not {self.jitter!r}")
         for name in ("retry_on", "non_retryable_error_types"):
@@ -206,8 +213,8 @@ DEFAULT_ACTIVITY_OPTIONS = ResolvedActivityOptions(
 )
 
 
-def check_text(what: str, value: object) -> str:
-    """Return a proper text: not empty, and valid Unicode.
+def check_text(what: str, value: object, *, may_be_empty: bool = False) -> str:
+    """Return a proper text: valid Unicode, and not empty.
 
     Raises:
         TypeError: It is no string.
@@ -215,7 +222,7 @@ def check_text(what: str, value: object) -> str:
     """
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {value!r}")
-    if not value:
+    if not value and not may_be_empty:
         raise ValueError(f"{what} must not be empty: {value!r}")
     try:
         value.encode()
@@ -229,18 +236,26 @@ def check_workflow_id(workflow_id: object) -> str:
 
     Raises:
         TypeError: It is no string.
-        ValueError: It is empty, over 1,000 bytes, or not UTF-8.
+        ValueError: It is empty, over 1,000 bytes, or not valid Unicode.
     """
-    if not isinstance(workflow_id, str):
-        raise TypeError(f"a workflow id must be a str, not {workflow_id!r}")
-    if not workflow_id:
+    if workflow_id == "":
         raise ValueError("a workflow id must not be empty: give it a name of your domain, such as 'order-42'")
-    try:
-        size = len(workflow_id.encode())
-    except UnicodeEncodeError:
-        raise ValueError(
-            f"workflow id {workflow_id[:50]!r} has characters that are not valid Unicode"
-        ) from None
+    return _check_id("a workflow id", workflow_id)
+
+
+def check_request_id(request_id: object) -> str:
+    """Return a proper request id, or an empty text for None.
+
+    Raises:
+        TypeError: It is no string.
+        ValueError: It is empty, over 1,000 bytes, or not valid Unicode.
+    """
+    return "" if request_id is None else _check_id("a request id", request_id)
+
+
+def _check_id(what: str, value: object) -> str:
+    text = check_text(what, value)
+    size = len(text.encode())
     if size > ID_LIMIT:
-        raise ValueError(f"a workflow id may have up to {ID_LIMIT} bytes, {workflow_id[:30]!r}... has {size}")
-    return workflow_id
+        raise ValueError(f"{what} may have up to {ID_LIMIT} bytes, {text[:30]!r}... has {size}")
+    return text

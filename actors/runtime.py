@@ -40,6 +40,7 @@ from .errors import (
     UnknownHandlerError,
     UpdateCutError,
     UpdateFailedError,
+    UpdateRejectedError,
     WorkflowCancelledError,
     WorkflowFailedError,
     WorkflowNotRegisteredError,
@@ -273,7 +274,7 @@ class Runtime:
             if_running=if_running,
             if_closed=if_closed,
             request_id=request_id,
-            digest=_digest(definition.name, payloads) if request_id else b"",
+            digest=_digest("start", definition.name, payloads) if request_id else b"",
         )
         await durable
         return WorkflowHandle(self, workflow_id, actor.run_id, definition)
@@ -406,7 +407,7 @@ class Runtime:
     ) -> None:
         request_id = check_request_id(request_id)
         actor, name, payloads, _ = self._message(ref, "signal", handler, args)
-        digest = _digest(name, payloads) if request_id else b""
+        digest = _digest("signal", name, payloads) if request_id else b""
         await self._put(actor, ev.SignalReceived(name, payloads, request_id, digest))
 
     async def _update(
@@ -414,13 +415,15 @@ class Runtime:
     ) -> Any:
         request_id = check_request_id(request_id)
         actor, name, payloads, found = self._message(ref, "update", handler, args)
-        digest = _digest(name, payloads) if request_id else b""
+        digest = _digest("update", name, payloads) if request_id else b""
         answer = await self._put(actor, ev.UpdateReceived(name, payloads, request_id, digest))
         match answer:
             case ev.UpdateCompleted():
                 answer = answer.result
             case ev.UpdateFailed():
                 cause = error_of(answer.failure, self._converter)
+                if answer.rejected:
+                    raise UpdateRejectedError(f"update {name!r} was rejected: {cause}") from cause
                 raise UpdateFailedError(f"update {name!r} failed: {cause}") from cause
             case Payload():
                 pass
@@ -548,9 +551,9 @@ def _handler_name(kind: str, handler: Any) -> str:
     return mark.name
 
 
-def _digest(name: str, payloads: Sequence[Payload]) -> bytes:
+def _digest(kind: str, name: str, payloads: Sequence[Payload]) -> bytes:
     """What tells a repeated request from another one under the same id."""
-    digest = blake2b(name.encode(), digest_size=16)
+    digest = blake2b(f"{kind} {name}".encode(), digest_size=16)
     for payload in payloads:
         digest.update(b"\0%d\0" % len(payload.data))
         digest.update(payload.encoding.encode())

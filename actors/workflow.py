@@ -18,7 +18,15 @@ from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
 
 from .commands import Decode
 from .context import current_instance, running_instance
-from .definitions import DEFINITION, Mark, WorkflowDefinition, activity_definition, name_advice, put_mark
+from .definitions import (
+    DEFINITION,
+    Mark,
+    WorkflowDefinition,
+    activity_definition,
+    check_name,
+    name_advice,
+    put_mark,
+)
 from .errors import RegistrationError
 from .options import ActivityOptions, microseconds
 from .typing import C, F, P, R, R_co, Ts, UpdateMethod, W
@@ -78,8 +86,7 @@ def defn(cls: Any = None, /, *, name: str | None = None, on_crash: OnCrash = "qu
     """
     if on_crash not in ("quarantine", "fail"):
         raise RegistrationError(f"on_crash must be 'quarantine' or 'fail', not {on_crash!r}")
-    if name is not None and (not isinstance(name, str) or not name):
-        raise RegistrationError(f"@workflow.defn(name=...) must be a string that is not empty, not {name!r}")
+    check_name(name, "workflow.defn")
 
     def declare(target: Any) -> Any:
         if not isinstance(target, type):
@@ -335,11 +342,13 @@ async def sleep_until(moment: datetime) -> None:
     Raises:
         ValueError: It has no time zone.
     """
+    if not isinstance(moment, datetime):
+        raise TypeError(f"sleep_until needs a datetime with a time zone, not {moment!r}")
     if moment.tzinfo is None:
         raise ValueError(f"sleep_until needs a datetime with a time zone, not {moment!r}")
     remaining = (moment - now()).total_seconds()
     if remaining > 0:
-        await asyncio.sleep(remaining)
+        await asyncio.sleep(microseconds("sleep_until: the time left", remaining) / 1_000_000)
 
 
 async def wait_condition(
@@ -358,6 +367,8 @@ async def wait_condition(
         ValueError: The timeout is negative.
     """
     instance = current_instance("wait_condition()")
+    if not callable(condition):
+        raise TypeError(f"wait_condition needs a function without parameters, not {condition!r}")
     limit = None if timeout is None else microseconds("wait_condition timeout", timeout)
     if condition():
         return

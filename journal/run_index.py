@@ -25,6 +25,8 @@ _STATUSES = (
     "quarantined",
     "held",
 )
+#: What a run's status can be.
+STATUSES = _STATUSES[1:]
 _CODES = {name: code for code, name in enumerate(_STATUSES)}
 _CLOSED = frozenset([fold.COMPLETED, fold.FAILED, fold.CANCELLED, fold.TERMINATED])
 #: A location is packed into one number: commit sequence, then index of the entry.
