@@ -197,6 +197,8 @@ class WorkflowActor:
                 instance = self.load()
             if type(event) is ev.UpdateReceived and (refusal := instance.validate(event)) is not None:
                 self.shard.reject_update(self, refusal, reply)
+                if instance.loop.has_ready():
+                    self.drop_instance()  # the validator has changed it
                 return
             outputs = instance.turn(at, (Delivery(number, event),))
         except WorkflowCrashedError as crash:

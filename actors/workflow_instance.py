@@ -21,7 +21,7 @@ from ..journal.payloads import Payload, PayloadConverter
 from .asyncio_forbidden import read_only
 from .commands import CommandFuture, Decode, DurableTimer
 from .definitions import ActivityDefinition, HandlerDefinition, WorkflowDefinition
-from .errors import ActivityNotRegisteredError, QueryFailedError, UnknownHandlerError
+from .errors import ActivityNotRegisteredError, QueryFailedError, UnknownHandlerError, UpdateRejectedError
 from .event_loop import TurnAborted, WorkflowLoop
 from .failure_conversion import error_of, failure_of, is_failure
 from .options import LONGEST, ResolvedActivityOptions
@@ -333,9 +333,15 @@ class WorkflowInstance:
     # --- read-only calls, between turns
 
     def validate(self, event: ev.UpdateReceived) -> BaseException | None:
-        """Ask an update's validator; returns what it raised."""
+        """Ask an update's validator; returns what it raised, or that it tried to change the run."""
         with self.loop:
-            return self._validate(event)
+            refusal = self._validate(event)
+        if self.loop.has_ready():
+            return UpdateRejectedError(
+                f"the validator of {event.name!r} woke a waiting part of the workflow, by a future or an event; "
+                f"validators must not change anything: do it in the handler"
+            )
+        return refusal
 
     def _validate(self, event: ev.UpdateReceived) -> BaseException | None:
         self.read_only = True
