@@ -12,6 +12,7 @@ from typing import Any
 
 from ..journal.errors import EveractError
 from ..journal.failures import Failure, class_names
+from .options import microseconds
 
 
 def known_names(names: Sequence[str]) -> str:
@@ -265,7 +266,11 @@ class ApplicationError(FailureError):
         details: Values that travel with it.
         type: Class name of the original error; ``ApplicationError`` when raised as such.
         non_retryable: No further attempt is made.
-        next_retry_delay: Wait before the next attempt, instead of the policy's.
+        next_retry_delay: Wait before the next attempt, instead of the policy's; a timedelta or seconds.
+
+    Raises:
+        TypeError: The type is no string, or the delay no duration.
+        ValueError: The delay is negative, or longer than a century.
     """
 
     def __init__(
@@ -274,13 +279,17 @@ class ApplicationError(FailureError):
         *details: Any,
         type: str | None = None,  # noqa: A002  (Temporal's word)
         non_retryable: bool = False,
-        next_retry_delay: timedelta | None = None,
+        next_retry_delay: timedelta | float | None = None,
     ) -> None:
         super().__init__(message, *details)
+        if type is not None and not isinstance(type, str):
+            raise TypeError(f"the type of an ApplicationError must be a str, not {type!r}")
+        if next_retry_delay is not None:
+            microseconds("next_retry_delay", next_retry_delay)
         self.message = message
         self.details = details
         self.type = type or "ApplicationError"
-        self.non_retryable = non_retryable
+        self.non_retryable = bool(non_retryable)
         self.next_retry_delay = next_retry_delay
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -17,9 +17,11 @@ from ..journal.failures import (
     GROUP_LIMIT,
     Failure,
     class_names,
+    clean,
     format_trace,
     safe_message,
 )
+from ..journal.payload_trouble import glimpse
 from ..journal.payloads import Payload, PayloadConverter
 from .errors import (
     ActivityCancelledError,
@@ -28,6 +30,7 @@ from .errors import (
     ApplicationError,
     FailureError,
 )
+from .options import microseconds
 
 
 def is_failure(error: BaseException) -> bool:
@@ -60,12 +63,12 @@ def failure_of(
     name = type(error).__name__
     message = safe_message(error)
     if isinstance(error, ApplicationError):
-        name = error.type if type(error) is ApplicationError else name
-        message = error.message
+        name = clean(str(error.type)) if type(error) is ApplicationError else name
+        message = safe_message(Exception(error.message))
         details = tuple(_encode_detail(value, converter) for value in error.details)
         non_retryable = error.non_retryable
         if error.next_retry_delay is not None:
-            next_delay = round(error.next_retry_delay.total_seconds() * 1_000_000)
+            next_delay = microseconds("next_retry_delay", error.next_retry_delay)
     return Failure(
         type=name,
         bases=class_names(type(error)),
@@ -94,7 +97,7 @@ def _encode_detail(value: Any, converter: PayloadConverter) -> Payload:
     try:
         return converter.encode(value, where="a detail of the error")
     except PayloadError:
-        return converter.encode(repr(value)[:1000])
+        return converter.encode(clean(glimpse(value, 1000)))
 
 
 def error_of(failure: Failure, converter: PayloadConverter) -> Exception:

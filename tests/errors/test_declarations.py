@@ -408,7 +408,7 @@ def test_a_handler_that_is_no_plain_method(kind, wrap):
 
 
 @pytest.mark.parametrize("kind", HANDLERS)
-@pytest.mark.parametrize("name", ["", 5])
+@pytest.mark.parametrize("name", ["", 5, "\ud800"])
 def test_a_bad_name_of_a_handler(kind, name):
     with refuses(RegistrationError, f"@workflow.{kind}(name=...) must be a string that is not empty"):
 
@@ -451,7 +451,7 @@ def test_an_activity_that_is_no_function(target):
         activity.defn(target)
 
 
-@pytest.mark.parametrize("name", ["", 5])
+@pytest.mark.parametrize("name", ["", 5, "\ud800"])
 def test_a_bad_name_of_an_activity(name):
     with refuses(
         RegistrationError, "@activity.defn(name=...) must be a string that is not empty", repr(name)
