@@ -193,7 +193,8 @@ class Runtime:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         shard = self._shard
-        assert shard is not None
+        if shard is None or self._leaving:
+            raise RuntimeClosedError("the Runtime is not open: it was not entered, or is already left")
         self._leaving = True
         try:
             shard.timers.close()
@@ -201,6 +202,7 @@ class Runtime:
             await shard.idle()
         finally:
             self._shard = None
+            self._leaving = False
             shard.stop(
                 RuntimeClosedError("the Runtime was left; the run is durable and goes on at the next start")
             )
@@ -221,6 +223,11 @@ class Runtime:
         if self._shard is None or (self._leaving and not in_activity()):
             raise RuntimeClosedError(
                 "the Runtime is not open: use it inside 'async with Runtime(...) as runtime:'"
+            )
+        if self._shard.loop is not asyncio._get_running_loop():
+            raise RuntimeError(
+                "this Runtime belongs to another event loop: from another thread send coroutines to its loop with "
+                "asyncio.run_coroutine_threadsafe(...)"
             )
         self._shard.check()
         return self._shard

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..journal import events as ev
 from ..journal.clock import Clock
-from ..journal.errors import CommitUnknownError, EveractError
+from ..journal.errors import CommitUnknownError, EveractError, PayloadError
 from ..journal.failures import Failure
 from ..journal.fault_points import fault_point
 from ..journal.ids import random_id
@@ -30,6 +30,7 @@ from .definitions import ActivityDefinition, WorkflowDefinition
 from .errors import (
     RequestIdReusedError,
     RuntimeClosedError,
+    UnknownHandlerError,
     UpdateRejectedError,
     WorkflowAlreadyStartedError,
     WorkflowClosedError,
@@ -334,7 +335,7 @@ class Shard:
     def reject_update(self, actor: WorkflowActor, refusal: BaseException, reply: Reply) -> None:
         """An update's validator refused it."""
         error: EveractError
-        if isinstance(refusal, EveractError):
+        if isinstance(refusal, UnknownHandlerError | UpdateRejectedError | PayloadError):
             error = refusal
         else:
             error = UpdateRejectedError(f"the update was rejected: {type(refusal).__name__}: {refusal}")
