@@ -7,12 +7,12 @@ from pathlib import Path
 from everact import RetryPolicy, Runtime, WorkflowHandle
 from everact.actors import options
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-TABLE = README.partition("## Defaults")[2].partition("##")[0]
+README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def row(start: str) -> str:
-    return next(line for line in TABLE.splitlines() if line.startswith(f"| {start}"))
+    table = README.read_text(encoding="utf-8").partition("## Defaults")[2].partition("##")[0]
+    return next(line for line in table.splitlines() if line.startswith(f"| {start}"))
 
 
 def default(call: object, name: str) -> object:
