@@ -88,7 +88,8 @@ class ActivityPool:
     def withdraw(self, attempt: Attempt) -> None:
         """Nobody wants the result any more: stop the attempt if it can be stopped."""
         attempt.ended = True
-        self._deadlines.stop(attempt)
+        if attempt.worker is None:  # a thread goes on: its limit stays, and then it is replaced
+            self._deadlines.stop(attempt)
         if attempt.task is not None:
             attempt.task.cancel()
 
@@ -135,7 +136,9 @@ class ActivityPool:
                 self._converter, attempt.scheduled.args, attempt.scheduled.keywords
             )
             outcome = definition.codec.encode_result(self._converter, await definition.fn(*args, **kwargs))
-        except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001  (data for the workflow)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  (data for the workflow)
             outcome = self._failure(error, attempt)
         finally:
             attempt.task = None
@@ -167,7 +170,7 @@ class ActivityPool:
 
     def _expired(self, attempt: Attempt) -> None:
         """The attempt took too long: its outcome is the timeout, whatever it still does."""
-        if attempt.ended:
+        if attempt.ended and attempt.worker is None:
             return
         seconds = attempt.scheduled.start_to_close / 1_000_000
         message = (
@@ -186,10 +189,11 @@ class ActivityPool:
         if task is not None:
             task.cancel()
         elif isinstance(attempt.worker, Worker):
-            name = self._threads.give_up(attempt.worker)
-            self.lost_threads.append(name)
-            log.warning("%s; its thread %s did not end and was replaced", message, name)
-            self._thread_done(attempt)
+            name = self._threads.give_up(attempt.worker, attempt)
+            if name:
+                self.lost_threads.append(name)
+                log.warning("%s; its thread %s did not end and was replaced", message, name)
+                self._thread_done(attempt)
 
     # --- in threads
 
@@ -201,6 +205,7 @@ class ActivityPool:
         context.run(current_activity.set, about)
 
         def work(worker: Worker) -> None:
+            worker.doing = attempt
             self._call(self._thread_started, attempt, worker)
             outcome = context.run(self._run_sync, attempt)
             self._call(self._thread_ended, attempt, worker, outcome)
@@ -227,10 +232,10 @@ class ActivityPool:
     def _thread_started(self, attempt: Attempt, worker: Worker) -> None:
         if attempt in self._running:
             attempt.worker = worker
-            if not attempt.ended:
-                self._deadlines.start(attempt)
+            self._deadlines.start(attempt)
 
     def _thread_ended(self, attempt: Attempt, worker: Worker, outcome: Payload | Failure) -> None:
+        self._deadlines.stop(attempt)
         if worker.lost:
             self.lost_threads.remove(worker.thread.name if worker.thread else "")
             return

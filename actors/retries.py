@@ -42,4 +42,4 @@ def decide(record: RetryRecord | None, attempt: int, failure: Failure, rng: rand
         delay = policy.maximum_interval
     if policy.jitter:
         delay *= 1 + policy.jitter * (2 * rng.random() - 1)
-    return round(delay), ""
+    return round(min(delay, policy.maximum_interval)), ""

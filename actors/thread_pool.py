@@ -15,12 +15,14 @@ class Worker:
     """One thread of the pool.
 
     Attributes:
+        doing: What it works on, as whoever gave the work names it; None while it is idle.
         lost: It was given up; it ends after what it is doing.
     """
 
-    __slots__ = ("lost", "thread")
+    __slots__ = ("doing", "lost", "thread")
 
     def __init__(self) -> None:
+        self.doing: object = None
         self.lost = False
         self.thread: threading.Thread | None = None
 
@@ -44,9 +46,11 @@ class ThreadPool:
                 self._add_worker()
         self._queue.put(work)
 
-    def give_up(self, worker: Worker) -> str:
-        """Replace a thread that does not end; returns its name."""
+    def give_up(self, worker: Worker, doing: object) -> str:
+        """Replace a thread that does not end with ``doing``; returns its name, or nothing when it has ended."""
         with self._lock:
+            if worker.doing is not doing:
+                return ""
             worker.lost = True
             self._workers.discard(worker)
         assert worker.thread is not None
@@ -73,4 +77,5 @@ class ThreadPool:
             with self._lock:
                 if worker.lost:
                     return
+                worker.doing = None
                 self._idle += 1
