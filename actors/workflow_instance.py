@@ -69,7 +69,9 @@ class WorkflowInstance:
         "_main",
         "_object",
         "_outputs",
+        "_places",
         "_randoms",
+        "_waits",
         "_wall",
         "cancel_requested",
         "handlers_running",
@@ -114,6 +116,8 @@ class WorkflowInstance:
         self.logs: list[logging.LogRecord] = []
         self._outputs: list[Any] = []
         self._conditions: dict[asyncio.Future[None], Callable[[], object]] = {}
+        self._places: dict[asyncio.Future[None], int] = {}
+        self._waits = 0
         self._randoms: dict[str, random.Random] = {}
         self._object: Any = None
         self._main: asyncio.Task[Any] | None = None
@@ -207,6 +211,8 @@ class WorkflowInstance:
         else:
             raise WorkflowCrashedError("quarantined", error)
         self._outputs.append(self.outcome)
+        if not self.replaying:
+            self.pending.clear()  # commands that nobody has awaited say so now
         if self.handlers_running and not self.replaying:
             message = (
                 f"workflow {self.started.workflow_id!r} (run {self.started.run_id}) ended while "
@@ -476,13 +482,18 @@ class WorkflowInstance:
         """Let a future wait for a condition; ``place`` is noted in the journal when there is no time limit."""
         future = self.loop.create_future()
         if place is not None:
-            self._outputs.append(ev.ConditionAwaited(place))
+            self._waits += 1
+            self._places[future] = self._waits
+            self._outputs.append(ev.ConditionAwaited(place, self._waits))
         self._conditions[future] = condition
         return future
 
     def remove_condition(self, future: asyncio.Future[None]) -> None:
         """Stop checking a condition."""
         self._conditions.pop(future, None)
+        wait = self._places.pop(future, None)
+        if wait is not None and not self.loop.discarded:
+            self._outputs.append(ev.ConditionMet(wait))
 
     def random(self, stream: str) -> random.Random:
         """A named stream of random numbers, the same in each replay; queries get one of their own."""
