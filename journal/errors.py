@@ -5,6 +5,8 @@ Every error keeps its constructor's arguments in ``args``, so it can be pickled 
 
 from __future__ import annotations
 
+import os
+
 
 class EveractError(Exception):
     """Root of every error that Everact raises on purpose."""
@@ -55,7 +57,7 @@ class JournalAccessError(JournalError):
 
 
 class JournalLockedError(JournalError):
-    """Another process is the writer of this journal.
+    """Another process, or another ``Runtime`` of this one, is the writer of this journal.
 
     Attributes:
         path: The journal's directory.
@@ -68,6 +70,11 @@ class JournalLockedError(JournalError):
         self.pid = pid
 
     def __str__(self) -> str:
+        if self.pid == os.getpid():
+            return (
+                f"the journal {self.path!r} is already open in this process ({self.pid}), by another Runtime or store: "
+                f"use that one, or leave it first"
+            )
         owner = f"process {self.pid}" if self.pid else "another process"
         return (
             f"the journal {self.path!r} is in use by {owner}: one process writes a journal at a time. "

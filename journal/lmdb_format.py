@@ -79,8 +79,10 @@ def make_directory(path: str) -> None:
         for made in missing:
             sync_directory(made.parent)
     except (NotADirectoryError, FileExistsError) as error:
+        # The error names what could not be made, not what was in the way.
+        way = next((str(place) for place in (directory, *directory.parents) if os.path.lexists(place)), path)
         raise NotAJournalError(
-            f"the journal {path!r} cannot be created, {error.filename!r} is not a directory: {_ADVICE}"
+            f"the journal {path!r} cannot be created, {way!r} is not a directory: {_ADVICE}"
         ) from error
     except OSError as error:
         raise JournalAccessError(

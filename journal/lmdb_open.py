@@ -91,7 +91,7 @@ def attach_writer(path: str, options: Options) -> SharedEnvironment:
             raise JournalLockedError(path, os.getpid())
         # With a lock file there may be a writer: lock first, look then. Without one there is no writer of
         # ours, and nothing may be created before it is clear that the directory can be ours.
-        if shared is None and not Path(path, LOCK_FILE).exists():
+        if shared is None and not _exists(Path(path, LOCK_FILE)):
             _check_writable(path)
         lock = WriterLock(path)
         try:
@@ -115,6 +115,14 @@ def attach_writer(path: str, options: Options) -> SharedEnvironment:
         return shared
 
 
+def _exists(place: Path) -> bool:
+    """Whether it is there; what cannot be looked at is not, and says so when it is opened."""
+    try:
+        return place.exists()
+    except PermissionError:
+        return False
+
+
 def _check_writable(path: str) -> None:
     """Refuse a directory that is not ours or cannot be written, before anything is created in it."""
     inspect(path, locked=True)
@@ -123,7 +131,7 @@ def _check_writable(path: str) -> None:
         (Path(path, DATA_FILE), os.R_OK | os.W_OK),
         (Path(path, LOCK_TABLE), os.R_OK | os.W_OK),
     ):
-        if place.exists() and not os.access(place, wanted):
+        if _exists(place) and not os.access(place, wanted):
             raise JournalAccessError(
                 f"the journal {path!r} cannot be written by this user (Permission denied: {str(place)!r}): "
                 f"change the owner or the rights, or choose another directory"

@@ -41,6 +41,8 @@ ARGUMENTS = {
     "WorkflowQuarantinedError": ("order-42", "run-1", "KeyError: x"),
     "WorkflowTerminatedError": ("order-42", "run-1", "no stock"),
 }
+#: Programs have their own errors.
+PROGRAMS = ("everact.bench", "everact.cli", "everact.demo")
 #: Errors that leave by another way than as an exception of a public call.
 INTERNAL = {"WorkflowCrashedError", "Trouble", "TurnAborted", "RunDiscarded"}
 
@@ -49,13 +51,14 @@ def every_error() -> dict[str, type[BaseException]]:
     """All exception classes of the package."""
     found = {}
     for module in pkgutil.walk_packages(everact.__path__, "everact."):
-        if module.name.endswith("__main__") or module.name.startswith("everact.demo"):
+        if module.name.endswith("__main__"):
             continue
         for name, value in vars(importlib.import_module(module.name)).items():
             if (
                 inspect.isclass(value)
                 and issubclass(value, BaseException)
                 and value.__module__.startswith("everact.")
+                and not value.__module__.startswith(PROGRAMS)
                 and not name.startswith("_")
             ):
                 found[value.__name__] = value
