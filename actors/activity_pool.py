@@ -66,6 +66,9 @@ class ActivityPool:
         self._waiting_threads: deque[Attempt] = deque()
         self._deadlines = AttemptDeadlines(loop, clock, self._expired)
         self._threads = ThreadPool()
+        # Every attempt begins with what the program had set when it entered the runtime, and with nothing of
+        # the attempt or message that happened to start it.
+        self._context = contextvars.copy_context()
         self._running: set[Attempt] = set()
         self._all_done: asyncio.Future[None] | None = None
         self._accepting = True
@@ -124,7 +127,7 @@ class ActivityPool:
         self._free_async -= 1
         self._running.add(attempt)
         self._deadlines.start(attempt)
-        attempt.task = self._loop.create_task(self._run_async(attempt))
+        attempt.task = self._loop.create_task(self._run_async(attempt), context=self._context.copy())
 
     async def _run_async(self, attempt: Attempt) -> None:
         outcome: Payload | Failure
@@ -200,7 +203,7 @@ class ActivityPool:
     def _start_thread(self, attempt: Attempt) -> None:
         self._free_threads -= 1
         self._running.add(attempt)
-        context = contextvars.copy_context()
+        context = self._context.copy()
         about = ActivityContext(partial(self._info, attempt), self._runtime)
         context.run(current_activity.set, about)
 

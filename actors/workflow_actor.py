@@ -261,6 +261,9 @@ class WorkflowActor:
             if self.instance is not None and self.instance.loop.has_ready():
                 self.drop_instance()  # the query has changed it
         if reply is not None:
+            if self.instance is not None and self.instance.logs:
+                logs, self.instance.logs = self.instance.logs, []
+                reply.add_done_callback(lambda _reply: shard.emit_logs(logs))
             shard.writer.answer(self.batch, reply, answer)
 
     def load(self) -> WorkflowInstance:

@@ -64,6 +64,7 @@ class WorkflowInstance:
         "_activities",
         "_cancel_reason",
         "_conditions",
+        "_context",
         "_converter",
         "_definition",
         "_main",
@@ -71,6 +72,7 @@ class WorkflowInstance:
         "_outputs",
         "_places",
         "_randoms",
+        "_reading_randoms",
         "_waits",
         "_wall",
         "cancel_requested",
@@ -119,6 +121,9 @@ class WorkflowInstance:
         self._places: dict[asyncio.Future[None], int] = {}
         self._waits = 0
         self._randoms: dict[str, random.Random] = {}
+        self._reading_randoms: dict[str, random.Random] = {}
+        # Its own: what the sender of a message has in its context must not reach the code.
+        self._context = Context()
         self._object: Any = None
         self._main: asyncio.Task[Any] | None = None
 
@@ -138,6 +143,9 @@ class WorkflowInstance:
         Raises:
             WorkflowCrashedError: The turn is to be discarded, and this instance with it.
         """
+        return self._context.run(self._turn, at, deliveries)
+
+    def _turn(self, at: int, deliveries: Sequence[Delivery]) -> list[Any]:
         self._wall = at
         self.now = max(self.now, at)
         self._outputs = []
@@ -341,7 +349,7 @@ class WorkflowInstance:
     def validate(self, event: ev.UpdateReceived) -> BaseException | None:
         """Ask an update's validator; returns what it raised, or that it tried to change the run."""
         with self.loop:
-            refusal = self._validate(event)
+            refusal = self._context.copy().run(self._validate, event)
         if self.loop.has_ready():
             return UpdateRejectedError(
                 f"the validator of {event.name!r} woke a waiting part of the workflow, by a future or an event; "
@@ -351,6 +359,7 @@ class WorkflowInstance:
 
     def _validate(self, event: ev.UpdateReceived) -> BaseException | None:
         self.read_only = True
+        self._reading_randoms = {}
         try:
             handler = self._handler("update", event.name)
             if handler.validator is not None:
@@ -374,9 +383,10 @@ class WorkflowInstance:
         handler = self._handler("query", name)
         values, _ = handler.codec.decode_args(self._converter, args)
         self.read_only = True
+        self._reading_randoms = {}
         try:
             with self.loop:
-                result = handler.fn(self._object, *values)
+                result = self._context.copy().run(handler.fn, self._object, *values)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -498,10 +508,12 @@ class WorkflowInstance:
     def random(self, stream: str) -> random.Random:
         """A named stream of random numbers, the same in each replay; queries get one of their own."""
         if self.read_only:
-            return random.Random(f"{self.started.run_id}/query/{self.now}/{stream}")  # noqa: S311
-        rng = self._randoms.get(stream)
+            known, seed = self._reading_randoms, f"{self.started.run_id}/query/{self.now}/{stream}"
+        else:
+            known, seed = self._randoms, f"{self.started.run_id}/{stream}"
+        rng = known.get(stream)
         if rng is None:
-            rng = self._randoms[stream] = random.Random(f"{self.started.run_id}/{stream}")  # noqa: S311
+            rng = known[stream] = random.Random(seed)  # noqa: S311
         return rng
 
     def uuid4(self) -> uuid.UUID:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from .context import running_instance
 
@@ -25,8 +26,10 @@ class WorkflowLogger(logging.Logger):
             return
         if instance.replaying:
             return
-        # Format now: the arguments may change before the record leaves.
-        record.msg, record.args = record.getMessage(), None
+        # Format now: the arguments may change before the record leaves. Arguments that do not fit are for the
+        # handlers to report: logging never raises where it is called.
+        with suppress(Exception):
+            record.msg, record.args = record.getMessage(), None
         started = instance.started
         if started is not None:
             record.workflow_id = started.workflow_id
