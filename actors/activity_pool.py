@@ -273,6 +273,6 @@ class ActivityPool:
         failure = failure_of(error, self._converter)
         if isinstance(error, PayloadError):  # the same value fails the same way each time
             failure = msgspec.structs.replace(failure, non_retryable=True)
-        if failure.kind in ("timeout", "cancelled"):
+        if failure.kind == "timeout":  # the activity's own; with a source it would be the limit's
             return failure
         return with_source(failure, *self._source(attempt))

@@ -132,7 +132,7 @@ def describe(state: RunState) -> WorkflowDescription:
             for command, pending in state.activities.items()
         ),
         timers=tuple(sorted(utc(timer.deadline) for timer in state.timers.values())),
-        conditions=tuple(state.waiting),
+        conditions=tuple(state.waiting.values()),
         cancel_requested=state.cancel is not None,
         backlog=0 if state.outcome else len(state.unread),
         dead_letters=(
@@ -143,7 +143,7 @@ def describe(state: RunState) -> WorkflowDescription:
                 if isinstance(event, ev.Message)
             ),
         ),
-        failure=None if failure is None else f"{_one_line(failure)}\n{failure.trace}".rstrip(),
+        failure=None if failure is None else failure.trace.rstrip() or _one_line(failure),
         history_length=state.last_event,
     )
 

@@ -29,8 +29,12 @@ from .errors import (
     ActivityTimeoutError,
     ApplicationError,
     FailureError,
+    NondeterminismError,
 )
 from .options import microseconds
+
+#: How many arguments a NondeterminismError has; they travel as the failure's details.
+_NONDETERMINISM_ARGS = 5
 
 
 def is_failure(error: BaseException) -> bool:
@@ -62,7 +66,9 @@ def failure_of(
     next_delay = -1
     name = type(error).__name__
     message = safe_message(error)
-    if isinstance(error, ApplicationError):
+    if isinstance(error, NondeterminismError):
+        details = tuple(_encode_detail(value, converter) for value in error.args)
+    elif isinstance(error, ApplicationError):
         name = clean(str(error.type)) if type(error) is ApplicationError else name
         message = safe_message(Exception(error.message))
         details = tuple(_encode_detail(value, converter) for value in error.details)
@@ -114,7 +120,9 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
     elif failure.kind == "timeout" and failure.source is not None:
         error = ActivityTimeoutError(failure.message)
     elif failure.kind == "cancelled" and failure.source is not None:
-        error = ActivityCancelledError(failure.message)
+        error = ActivityCancelledError(failure.message or "the activity was cancelled")
+    elif failure.type == "NondeterminismError" and len(failure.details) == _NONDETERMINISM_ARGS:
+        return NondeterminismError(*(_decode_detail(payload, converter) for payload in failure.details))
     else:
         error = ApplicationError(
             failure.message,

@@ -76,8 +76,8 @@ def _compare(
     common: str,
 ) -> str:
     """Compare what a turn decided by what identifies each decision; returns the last one in common."""
-    expected = [event for event in recorded if not isinstance(event, ev.ConditionAwaited)]
-    done = [event for event in actual if not isinstance(event, ev.ConditionAwaited)]
+    expected = [event for event in recorded if not isinstance(event, ev.ANNOTATIONS)]
+    done = [event for event in actual if not isinstance(event, ev.ANNOTATIONS)]
     for position in range(max(len(expected), len(done))):
         wanted = expected[position] if position < len(expected) else None
         got = done[position] if position < len(done) else None

@@ -356,8 +356,8 @@ class Shard:
         """A run has stopped: nobody is left hanging."""
         stall = actor.state.stall
         assert stall is not None
-        about = (stall.kind, stall.failure.type, stall.failure.message, stall.failure.trace)
-        message = "workflow %r (run %s) is %s: %s: %s\n%s"
+        about = (stall.kind, stall.failure.trace or f"{stall.failure.type}: {stall.failure.message}")
+        message = "workflow %r (run %s) is %s: %s"
         self.writer.open.effects.append((log.error, (message, actor.workflow_id, actor.run_id, *about)))
         for waiter, wakes in actor.result_waiters:
             if wakes:

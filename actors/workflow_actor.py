@@ -310,14 +310,14 @@ class WorkflowActor:
             flags |= CLOSES_RUN | status_flags(state.status)
         batch.entries.append(Entry(self.key, first, flags, at, body))
         self.batch = batch.number
+        if self.instance is not None and self.instance.logs:
+            batch.effects.append((shard.emit_logs, (self.instance.logs,)))
+            self.instance.logs = []
         if type(record) is ev.Turn and record.outputs:
             for event in record.outputs:
                 effect = _EFFECTS.get(type(event))
                 if effect is not None:
                     effect(self, event)
-        if self.instance is not None and self.instance.logs:
-            batch.effects.append((shard.emit_logs, (self.instance.logs,)))
-            self.instance.logs = []
         if reply is not None:
             if record.inputs and type(record.inputs[0]) is ev.UpdateReceived:
                 self._reply_to_update(first, record, reply)

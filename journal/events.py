@@ -157,9 +157,19 @@ class TimerCancelled(Event, tag="tc", frozen=True):
 
 
 class ConditionAwaited(Event, tag="ca", frozen=True):
-    """Annotation: the run waits for a condition without a time limit; replay does not compare it."""
+    """Annotation: the run waits for a condition without a time limit; replay does not compare it.
+
+    ``wait`` counts the run's waits from 1.
+    """
 
     place: str
+    wait: int = 0
+
+
+class ConditionMet(Event, tag="cm", frozen=True):
+    """Annotation: that wait is over, one way or the other; replay does not compare it."""
+
+    wait: int
 
 
 class UpdateCompleted(Event, tag="uc", frozen=True):
@@ -224,6 +234,7 @@ AnyEvent = (
     | TimerStarted
     | TimerCancelled
     | ConditionAwaited
+    | ConditionMet
     | UpdateCompleted
     | UpdateFailed
     | HandlerFailed
@@ -238,6 +249,8 @@ Outcome = WorkflowCompleted | WorkflowFailed | WorkflowCancelled | WorkflowTermi
 
 #: Inputs that change the fold only; user code never sees them.
 SILENT = (AttemptFailed, RunStalled, RunReleased)
+#: Outputs that only tell outsiders what the run waits for.
+ANNOTATIONS = (ConditionAwaited, ConditionMet)
 OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)
 
 

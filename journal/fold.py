@@ -53,7 +53,7 @@ class RunState:
         requests: Request ids seen, with event number and content digest.
         answers: Outcomes of the updates that came with a request id, by event number.
         dead_letters: Messages that could not be handled.
-        waiting: Places of the conditions waited for since the newest turn.
+        waiting: Places of the conditions waited for without a time limit, by number of the wait.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class RunState:
         self.requests: dict[str, tuple[int, bytes]] = {}
         self.answers: dict[int, Payload | ev.UpdateFailed] = {}
         self.dead_letters: list[ev.HandlerFailed] = []
-        self.waiting: list[str] = []
+        self.waiting: dict[int, str] = {}
 
     @property
     def status(self) -> str:
@@ -110,8 +110,6 @@ class RunState:
         self.now = max(self.now, at)
         number = self.last_event
         if type(record) is ev.Turn:
-            if self.waiting and record.outputs:
-                self.waiting = []
             for event in record.inputs:
                 number += 1
                 apply = _APPLY.get(type(event))
@@ -215,7 +213,11 @@ def _timer_started(state: RunState, _number: int, _at: int, event: ev.TimerStart
 
 
 def _waits(state: RunState, _number: int, _at: int, event: ev.ConditionAwaited) -> None:
-    state.waiting.append(event.place)
+    state.waiting[event.wait] = event.place
+
+
+def _waited(state: RunState, _number: int, _at: int, event: ev.ConditionMet) -> None:
+    state.waiting.pop(event.wait, None)
 
 
 def _update_done(state: RunState, _number: int, _at: int, event: ev.UpdateCompleted) -> None:
@@ -240,6 +242,7 @@ def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
     state.stall = None
     state.activities.clear()
     state.timers.clear()
+    state.waiting.clear()
 
 
 _APPLY: dict[type, _Apply] = {
@@ -258,6 +261,7 @@ _APPLY: dict[type, _Apply] = {
     ev.TimerStarted: _timer_started,
     ev.TimerCancelled: _timer_done,
     ev.ConditionAwaited: _waits,
+    ev.ConditionMet: _waited,
     ev.UpdateCompleted: _update_done,
     ev.UpdateFailed: _update_failed,
     ev.HandlerFailed: _dead_letter,

@@ -371,7 +371,7 @@ async def test_the_main_that_fails_with_a_handler_in_one_event_has_its_own_outco
         await handle.signal(V.both)
         with pytest.raises(WorkflowFailedError, match="main"):
             await handle.result()
-        assert kinds(await handle.fetch_history())[-2:] == ["HandlerFailed", "WorkflowFailed"]
+        assert {"HandlerFailed", "WorkflowFailed"} <= set(kinds(await handle.fetch_history())[-3:])
         assert "handler" in (await handle.describe()).dead_letters[0]
 
 

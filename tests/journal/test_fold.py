@@ -176,15 +176,15 @@ def test_a_failed_handler_leaves_a_dead_letter():
     assert state.dead_letters == [ev.HandlerFailed(2, WHY)]
 
 
-def test_conditions_are_those_since_the_newest_turn_that_decided_something():
+def test_conditions_wait_until_they_are_met():
     state = started(
-        ev.Turn((ev.SignalReceived("a"),), (ev.ConditionAwaited("f:1"), ev.ConditionAwaited("f:2")))
+        ev.Turn((ev.SignalReceived("a"),), (ev.ConditionAwaited("f:1", 1), ev.ConditionAwaited("f:2", 2)))
     )
-    assert state.waiting == ["f:1", "f:2"]
-    state.apply(ev.Turn((ev.SignalReceived("a"),)), 200)
-    assert state.waiting == ["f:1", "f:2"]
-    state.apply(ev.Turn((ev.SignalReceived("a"),), (ev.ConditionAwaited("f:3"),)), 200)
-    assert state.waiting == ["f:3"]
+    assert list(state.waiting.values()) == ["f:1", "f:2"]
+    state.apply(ev.Turn((ev.SignalReceived("a"),), (ev.HandlerFailed(3, WHY),)), 200)
+    assert list(state.waiting.values()) == ["f:1", "f:2"]
+    state.apply(ev.Turn((ev.SignalReceived("a"),), (ev.ConditionMet(1), ev.ConditionAwaited("f:3", 3))), 200)
+    assert list(state.waiting.values()) == ["f:2", "f:3"]
 
 
 @pytest.mark.parametrize(
