@@ -75,7 +75,11 @@ def defn(fn: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
     """
     if fn is not None:
         return _declare(fn, name, options)
-    return lambda wrapped: _declare(wrapped, name, options)
+
+    def declare(wrapped: Any) -> Any:
+        return _declare(wrapped, name, options)
+
+    return declare
 
 
 def _declare(fn: Any, name: str | None, options: dict[str, Any]) -> Any:

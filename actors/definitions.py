@@ -39,14 +39,14 @@ class Mark:
         self.validator: Callable[..., None] | None = None
 
 
-def put_mark(fn: Callable[..., Any], kind: str, name: str | None, decorator: str) -> Mark:
+def put_mark(fn: Any, kind: str, name: str | None, decorator: str) -> Mark:
     """Mark a method, refusing what the decorator does not fit.
 
     Raises:
         RegistrationError: Not a plain method, already marked, of the wrong colour, or its class body already
             has a handler under this Python name.
     """
-    if isinstance(fn, staticmethod | classmethod | property) or not inspect.isfunction(fn):
+    if not inspect.isfunction(fn):
         raise RegistrationError(
             f"@{decorator} goes on a plain method, not on {fn!r}{name_advice(fn, decorator)}"
         )

@@ -1,5 +1,8 @@
 """References to workflow actors: send messages, wait for results, look inside."""
 
+# The implementations below their overloads take `*args: *Ts`, or mypy refuses the overloads.
+# pyright: reportInvalidTypeVarUse=false
+
 from __future__ import annotations
 
 import asyncio

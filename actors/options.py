@@ -104,10 +104,11 @@ class RetryPolicy:
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"RetryPolicy.jitter must be between 0 and 1, not {self.jitter!r}")
         for name in ("retry_on", "non_retryable_error_types"):
-            kinds = getattr(self, name)
+            kinds: Any = getattr(self, name)
             if isinstance(kinds, str) or not isinstance(kinds, Sequence | None):
                 raise TypeError(f"RetryPolicy.{name} must be a list of classes or names, not {kinds!r}")
-            for kind in kinds or ():
+            listed: tuple[Any, ...] = tuple(getattr(self, name) or ())
+            for kind in listed:
                 _class_name(kind)
 
     def to_record(self) -> RetryRecord | None:

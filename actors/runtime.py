@@ -1,5 +1,8 @@
 """The runtime: opens a journal, runs its workflows in this process, and is where to talk to them from."""
 
+# The implementations below their overloads take `*args: *Ts`, or mypy refuses the overloads.
+# pyright: reportInvalidTypeVarUse=false
+
 from __future__ import annotations
 
 import asyncio
@@ -13,6 +16,7 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from ..journal import events as ev
 from ..journal.clock import Clock, SystemClock
+from ..journal.fold import RunState
 from ..journal.ids import random_id
 from ..journal.lmdb_store import LmdbStore
 from ..journal.payloads import Payload, PayloadConverter
@@ -284,7 +288,8 @@ class Runtime:
             digest=_digest("start", definition.name, payloads) if request_id else b"",
         )
         await durable
-        return WorkflowHandle(self, workflow_id, actor.run_id, definition)
+        handle: WorkflowHandle[Any, Any] = WorkflowHandle(self, workflow_id, actor.run_id, definition)
+        return handle
 
     @overload
     async def execute(
@@ -317,14 +322,18 @@ class Runtime:
             RegistrationError: ``kind`` is no workflow class.
         """
         definition = workflow_definition(kind) if kind is not None else None
+        handle: WorkflowHandle[Any, Any]
         if isinstance(workflow, str) and workflow.startswith(SCHEME):
             address = parse_address(workflow)
             if address.cluster != self.name:
                 raise AddressError(
                     f"address {workflow!r} is of cluster {address.cluster!r}; this is {self.name!r}"
                 )
-            return WorkflowHandle(self, check_workflow_id(address.workflow_id), address.run_id, definition)
-        return WorkflowHandle(self, check_workflow_id(workflow), None, definition)
+            workflow_id = check_workflow_id(address.workflow_id)
+            handle = WorkflowHandle(self, workflow_id, address.run_id, definition)
+        else:
+            handle = WorkflowHandle(self, check_workflow_id(workflow), None, definition)
+        return handle
 
     async def list_workflows(
         self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
@@ -477,7 +486,7 @@ class Runtime:
     async def _history(self, ref: ActorRef[Any]) -> History:
         shard = self._open()
         actor = shard.find(ref.workflow_id, ref.run_id)
-        await self._put(actor, Inspection(lambda _state: None))
+        await self._put(actor, Inspection(_nothing))
         records = shard.index.records(shard.store, shard.index.rows[actor.key])
         return History(actor.workflow_id, actor.run_id, records)
 
@@ -534,6 +543,10 @@ class Runtime:
 def _check_status(status: str | None) -> None:
     if status is not None and status not in STATUSES:
         raise ValueError(f"status must be one of {', '.join(map(repr, STATUSES))}, not {status!r}")
+
+
+def _nothing(_state: RunState) -> None:
+    return None
 
 
 def _each(option: str, given: Iterable[Any]) -> Iterable[Any]:

@@ -4,9 +4,13 @@ Import it as ``from everact import workflow``. All times and ids come from the j
 again after a crash sees the same ones.
 """
 
+# The implementations below their overloads take `*args: *Ts`, or mypy refuses the overloads.
+# pyright: reportInvalidTypeVarUse=false
+
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 import random as random_module
@@ -177,7 +181,7 @@ def update(fn: Any = None, /, *, name: str | None = None) -> Any:
 
     def declare(method: Any) -> Any:
         mark = put_mark(method, "update", name, "workflow.update")
-        method.validator = lambda validator: _add_validator(mark, validator)
+        method.validator = functools.partial(_add_validator, mark)
         return method
 
     return declare(fn) if fn is not None else declare

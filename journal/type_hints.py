@@ -14,6 +14,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
+_SELF: Any = typing.Self
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -46,7 +47,7 @@ class CallHints:
     defaults: tuple[Any, ...] = ()
     positional_only: int = 0
     var_args: Any = None
-    keywords: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    keywords: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     required_keywords: tuple[str, ...] = ()
     var_keywords: Any = None
     unresolved: tuple[str, ...] = ()
@@ -294,7 +295,7 @@ def substitute(hint: Any, variables: Mapping[Any, Any]) -> Any:
 
 def _with_self(hint: Any, cls: type) -> Any:
     """Replace ``Self`` by the class."""
-    if hint is typing.Self:
+    if hint is _SELF:
         return cls
     args = get_args(hint)
     changed = tuple(_with_self(arg, cls) for arg in args)
@@ -304,7 +305,7 @@ def _with_self(hint: Any, cls: type) -> Any:
     if origin in (typing.Union, types.UnionType):
         return typing.Union[changed]  # noqa: UP007 - the members are only known here
     try:
-        return typing.cast("Any", origin)[changed]
+        return origin[changed]
     except TypeError:
         return hint
 
@@ -340,7 +341,8 @@ class _Resolver:
         target = inspect.unwrap(target)
         target = getattr(target, "__func__", target)
         if not hasattr(target, "__globals__"):
-            call = getattr(type(target), "__call__", None)  # noqa: B004 - the function is wanted
+            kind = typing.cast("Any", type(target))
+            call = getattr(kind, "__call__", None)  # noqa: B004 - the function is wanted
             target = inspect.unwrap(call) if call is not None else target
         self._module: Mapping[str, Any] = getattr(target, "__globals__", {})
         self._local: dict[str, Any] = dict(local)
@@ -368,8 +370,8 @@ class _Resolver:
 
 def target_cells(target: Any) -> tuple[Any, ...]:
     """The closure of a function, empty for anything else."""
-    cells = getattr(target, "__closure__", None)
-    return cells if isinstance(cells, tuple) else ()
+    cells: tuple[Any, ...] | None = getattr(target, "__closure__", None)
+    return cells or ()
 
 
 def _were(count: int) -> str:
