@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
 
+from ..journal.failures import clean
 from .commands import Decode
 from .context import current_instance, running_instance
 from .definitions import (
@@ -399,7 +400,7 @@ def _place(condition: Callable[[], object]) -> str:
     code = getattr(condition, "__code__", None)
     if code is None:
         return type(condition).__qualname__
-    return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
+    return clean(f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}")
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
