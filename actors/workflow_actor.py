@@ -201,6 +201,8 @@ class WorkflowActor:
                     self.drop_instance()  # the validator has changed it
                 return
             outputs = instance.turn(at, (Delivery(number, event),))
+            turn = ev.Turn((event,), tuple(outputs))
+            body = _encoded(turn)
         except WorkflowCrashedError as crash:
             self._stall(crash, event, reply)
         except BaseException:  # KeyboardInterrupt: the turn never was
@@ -208,7 +210,7 @@ class WorkflowActor:
             self.mailbox.appendleft((event, reply))
             raise
         else:
-            self._write(ev.Turn((event,), tuple(outputs)), at, reply)
+            self._write(turn, at, reply, body)
 
     def _deliver_unread(self) -> None:
         """Deliver the oldest received input; messages with the start (R1 a) or before the end (R1 b) together."""
@@ -225,13 +227,15 @@ class WorkflowActor:
                 self.drop_instance()
                 numbers = [*later, *numbers]
                 outputs, ended = self._turn_of(numbers, at)
+            turn = ev.Turn((), tuple(outputs), tuple(numbers))
+            body = _encoded(turn)
         except WorkflowCrashedError as crash:
             self._stall(crash, None, None)
         except BaseException:  # KeyboardInterrupt: the turn never was
             self.drop_instance()
             raise
         else:
-            self._write(ev.Turn((), tuple(outputs), tuple(numbers)), at, None)
+            self._write(turn, at, None, body)
 
     def _turn_of(self, numbers: list[int], at: int) -> tuple[list[Any], bool]:
         instance = self.instance or self.load()
@@ -292,8 +296,10 @@ class WorkflowActor:
 
     # --- writing
 
-    def _write(self, record: ev.Record, at: int, reply: Reply) -> None:
+    def _write(self, record: ev.Record, at: int, reply: Reply, body: bytes | None = None) -> None:
         """Put a record into the open batch, and what follows from it behind that batch."""
+        if body is None:
+            body = ev.encode_record(record)
         shard = self.shard
         state = self.state
         batch = shard.writer.open
@@ -304,7 +310,6 @@ class WorkflowActor:
             started = record.inputs[0]
             assert isinstance(started, ev.WorkflowStarted)
             batch.started[self.key] = started
-        body = ev.encode_record(record)
         state.apply(record, at)
         if state.outcome is not None:
             flags |= CLOSES_RUN | status_flags(state.status)
@@ -396,6 +401,14 @@ class WorkflowActor:
         self.update_waiters = {}
         batch.effects.append((self.shard.closed, (self,)))
         self.drop_instance()
+
+
+def _encoded(turn: ev.Turn) -> bytes:
+    """Encode what user code has decided; what cannot be stored is a crash of that code, and hangs nobody."""
+    try:
+        return ev.encode_record(turn)
+    except Exception as error:
+        raise WorkflowCrashedError("quarantined", error) from error
 
 
 _MESSAGES = frozenset([ev.SignalReceived, ev.UpdateReceived])

@@ -9,6 +9,7 @@ from support.bad_input import nothing_written, refuses
 from everact import Runtime, activity, workflow
 from everact.exceptions import (
     ActivityError,
+    ApplicationError,
     WorkflowFailedError,
     WorkflowHeldError,
     WorkflowNotRegisteredError,
@@ -149,3 +150,36 @@ async def test_a_run_whose_type_this_runtime_does_not_have():
     async with runtime(backing, [Waits]) as third:
         assert await third.ref("order", Waits).query(Waits.status) == "waiting"
         assert (await third.ref("order").describe()).status == "running"
+
+
+class Odd(ApplicationError):
+    """An error whose class has a name that cannot be stored."""
+
+
+Odd.__module__ = "\ud800"
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_turn_that_cannot_be_stored_leaves_nobody_hanging(early):
+    @workflow.defn
+    class Fails:
+        def __init__(self) -> None:
+            self.go = early
+
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.wait_condition(lambda: self.go)
+            raise Odd("x")
+
+        @workflow.signal
+        def start(self) -> None:
+            self.go = True
+
+    async with runtime(None, [Fails]) as open_runtime:
+        handle = await open_runtime.spawn(Fails, id="order")
+        if not early:
+            await handle.signal(Fails.start)
+        with refuses(WorkflowQuarantinedError, "UnicodeEncodeError: ", "surrogates not allowed"):
+            await handle.result()
+        assert [run.status for run in await open_runtime.list_workflows()] == ["quarantined"]
+        assert "surrogates not allowed" in (await handle.describe()).failure
