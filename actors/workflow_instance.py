@@ -12,7 +12,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from ..journal import events as ev
@@ -537,12 +537,26 @@ class WorkflowInstance:
 
     def suspended_at(self) -> str:
         """``file:line`` where main waits, for error texts."""
-        if self._main is None:
+        main = self._main
+        if main is None:
             return "before the first await"
-        stack = self._main.get_stack(limit=1)
-        if not stack:
-            return "after the end of run"
-        return f"{stack[-1].f_code.co_filename}:{stack[-1].f_lineno}"
+        frames: list[tuple[FrameType, int]] = []
+        if main.done():
+            trace = None if main.cancelled() or main._exception is None else main._exception.__traceback__
+            while trace is not None:
+                frames.append((trace.tb_frame, trace.tb_lineno))
+                trace = trace.tb_next
+        else:
+            inner: Any = main.get_coro()
+            while inner is not None:
+                frame = getattr(inner, "cr_frame", None)
+                if frame is not None:
+                    frames.append((frame, frame.f_lineno))
+                inner = getattr(inner, "cr_await", None)
+        for frame, line in reversed(frames):
+            if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARY:
+                return f"{frame.f_code.co_filename}:{line}"
+        return "after the end of run"
 
 
 def _user_place() -> str:

@@ -1,0 +1,141 @@
+"""The corpus of committed histories: one run for each thing that a history can hold."""
+
+import asyncio
+import contextlib
+from datetime import timedelta
+
+from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
+from everact.exceptions import EveractError
+from everact.journal.memory_store import MemoryJournal
+from support.hosting import hosted, settled, until
+from support.wait_workflows import KINDS, Waits, alpha, beta, gamma
+
+
+@activity.defn(retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=1), maximum_attempts=2))
+async def unlucky(always: bool) -> str:
+    if always or activity.info().attempt == 1:
+        raise ApplicationError("no luck", {"always": always}, type="Unlucky")
+    return "luck"
+
+
+@workflow.defn
+class Everything:
+    """Messages, updates, failures, timers, cancels."""
+
+    @workflow.init
+    def __init__(self, title: str, limit: int = 3) -> None:
+        self.title = title
+        self.notes: list[str] = []
+        self.over = False
+
+    @workflow.signal
+    async def note(self, text: str) -> None:
+        if text == "bad":
+            raise ValueError(text)
+        self.notes.append(text)
+
+    @workflow.signal
+    def end(self) -> None:
+        self.over = True
+
+    @workflow.update
+    async def change(self, text: str) -> str:
+        await workflow.sleep(0.001)
+        if text == "fail":
+            raise ApplicationError("not this", text)
+        self.notes.append(text)
+        return text.upper()
+
+    @change.validator
+    def check(self, text: str) -> None:
+        if not text:
+            raise ValueError("empty")
+
+    @workflow.query
+    def look(self) -> list[str]:
+        return self.notes
+
+    @workflow.run
+    async def run(self, title: str, limit: int = 3) -> list[str]:
+        self.notes.append(await unlucky(False))
+        try:
+            await unlucky(True)
+        except ActivityError as error:
+            self.notes.append(f"{error.attempt} {error.__cause__}")
+        task = asyncio.create_task(workflow.sleep(3600))
+        await asyncio.sleep(0)
+        task.cancel()
+        workflow.start_activity(alpha, 1).cancel()
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(lambda: self.over, timeout=timedelta(milliseconds=2))
+        try:
+            await workflow.wait_condition(lambda: self.over)
+        except asyncio.CancelledError:
+            self.notes.append(await beta(1))
+            raise
+        if len(self.notes) > limit + 3:
+            raise ApplicationError("too many notes", self.notes)
+        return self.notes
+
+
+WORKFLOWS = [Waits, Everything]
+ACTIVITIES = [alpha, beta, gamma, unlucky]
+
+
+async def record(write):
+    """Make every run of the corpus; ``write(history, name)`` takes each."""
+    journal = MemoryJournal()
+    async with hosted(journal, *WORKFLOWS, activities=ACTIVITIES) as runtime:
+        for kind in KINDS:
+            handle = await runtime.spawn(Waits.run, kind, id=f"waits-{kind}")
+            await handle.result()
+            write(await handle.fetch_history(), f"waits-{kind.replace(' ', '-')}")
+        for ending in ("completed", "failed", "cancelled", "terminated", "open"):
+            handle = await runtime.spawn(Everything.run, ending, id=ending)
+            state = runtime._shard.find(ending).state
+            await until(lambda state=state: state.waiting)
+            await handle.signal(Everything.note, "one")
+            await handle.signal(Everything.note, "bad")
+            await handle.execute_update(Everything.change, "two", request_id="u")
+            for text in ("fail", ""):
+                with contextlib.suppress(EveractError):
+                    await handle.execute_update(Everything.change, text)
+            if ending == "failed":
+                for n in range(3):
+                    await handle.signal(Everything.note, str(n))
+            if ending == "cancelled":
+                await handle.cancel("history")
+            elif ending == "terminated":
+                await handle.terminate("history")
+            elif ending != "open":
+                await handle.signal(Everything.end)
+            if ending != "open":
+                with contextlib.suppress(EveractError):
+                    await handle.result()
+            await settled(runtime)
+            write(await handle.fetch_history(), f"everything-{ending}")
+
+    @workflow.defn(name="Everything")
+    class Broken:
+        @workflow.init
+        def __init__(self, title: str, limit: int = 3) -> None:
+            raise ValueError("first version")
+
+        @workflow.run
+        async def run(self, title: str, limit: int = 3) -> None:
+            pass
+
+        @workflow.signal
+        def note(self, text: str) -> None:
+            pass
+
+    async with hosted(journal, Broken) as runtime:
+        handle = await runtime.spawn(Broken.run, "stalled", 9, id="stalled")
+        await settled(runtime)
+        await handle.signal(Broken.note, "early")
+    async with hosted(journal, *WORKFLOWS, activities=ACTIVITIES) as runtime:
+        handle = runtime.ref("stalled", Everything)
+        await until(lambda: runtime._shard.find("stalled").state.waiting)
+        await handle.signal(Everything.end)
+        await handle.result()
+        write(await handle.fetch_history(), "everything-stalled")
