@@ -21,7 +21,7 @@ import msgspec
 from .payload_plans import BY_TYPE, Forms, Plan
 from .payload_tagged import guarded, tag_of
 from .payload_trouble import Trouble, glimpse
-from .type_hints import class_hints
+from .type_hints import class_hints, unresolved_field
 
 _HEAP_TYPE = 1 << 9
 _KINDS_KEPT = 64
@@ -88,7 +88,7 @@ def record(
                 out[name] = field.dump(getattr(value, name, _UNSET))
         except Trouble as trouble:
             if getattr(value, name, _UNSET) is not _UNSET:
-                raise trouble.at(f".{name}") from None
+                raise _explained(trouble, cls, name).at(f".{name}") from None
             if name in required:
                 raise Trouble("mismatch", f"the field {name!r} of {title} has no value") from None
             return {n: f.dump(getattr(value, n)) for n, f in fields if hasattr(value, n)}
@@ -317,6 +317,17 @@ def enumeration(forms: Forms, plan: Plan, cls: type[enum.Enum]) -> None:
         return forms.stray_load(plan, tree)
 
     plan.dump, plan.load = dump, load
+
+
+def _explained(trouble: Trouble, cls: type, name: str) -> Trouble:
+    """Say so if a value has no stored form because the annotation of its field means nothing."""
+    text = unresolved_field(cls, name) if trouble.kind == "unsupported" else None
+    if text is not None and "could not be resolved" not in trouble.message:
+        trouble.message += (
+            f"; the annotation {text!r} of {cls.__name__}.{name} could not be resolved: define or import what it "
+            f"names at the top of the module (not in a function, not under TYPE_CHECKING)"
+        )
+    return trouble
 
 
 def typed_dict(forms: Forms, plan: Plan, cls: Any, args: tuple[Any, ...], plan_of: PlanOf) -> None:

@@ -256,15 +256,31 @@ def class_hints(cls: type, names: Sequence[str], args: tuple[Any, ...] = ()) -> 
     hints: dict[str, Any] = dict.fromkeys(names, Any)
     for base in reversed(cls.__mro__):
         annotations = inspect.get_annotations(base)
-        module = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
-        # Of the class's own names only nested classes count: in ``date: date = None`` the field is not meant.
-        nested = {name: value for name, value in vars(base).items() if isinstance(value, type)}
-        local = {**nested, base.__name__: base, cls.__name__: cls}
+        module, local = _names_around(base, cls)
         for name in names:
             if name in annotations:
                 hint, _ = evaluate(annotations[name], module, local)
                 hints[name] = _with_self(substitute(hint, variables.get(base, {})), cls)
     return hints
+
+
+def unresolved_field(cls: type, name: str) -> str | None:
+    """The annotation of a class's field as it was written if it cannot be resolved, else None; for messages."""
+    for base in cls.__mro__:
+        annotations = inspect.get_annotations(base)
+        if name in annotations:
+            annotation = annotations[name]
+            _, found = evaluate(annotation, *_names_around(base, cls))
+            return None if found else str(annotation)
+    return None
+
+
+def _names_around(base: type, cls: type) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What the annotations of ``base``, a base of ``cls``, may name: in its module, and nearer."""
+    module = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
+    # Of the class's own names only nested classes count: in ``date: date = None`` the field is not meant.
+    nested = {name: value for name, value in vars(base).items() if isinstance(value, type)}
+    return module, {**nested, base.__name__: base, cls.__name__: cls}
 
 
 def evaluate(annotation: Any, module: Mapping[str, Any], local: Mapping[str, Any]) -> tuple[Any, bool]:

@@ -158,3 +158,35 @@ async def test_a_result_whose_annotation_means_nothing_says_so_too():
         handle = await runtime.spawn(Returns)
         with refuses(UpdateFailedError, "result of update Returns.get: ", "annotation 'Foreign'"):
             await handle.ask(Returns.get)
+
+
+async def test_a_field_whose_annotation_means_nothing_is_named():
+    @dataclass
+    class Line:
+        item: str
+
+    @dataclass
+    class Bill:
+        lines: list[Line]
+        count: int = 0
+
+    @workflow.defn
+    class Bills:
+        @workflow.run
+        async def run(self, bill: Bill) -> int:
+            return bill.count
+
+    async with memory_runtime([Bills]) as runtime:
+        with (
+            nothing_written(runtime),
+            refuses(
+                PayloadEncodeError,
+                "argument 'bill' of workflow Bills: a value of class ",
+                "Line has no stored form here",
+                "the annotation 'list[Line]' of Bill.lines could not be resolved: define or import what it names "
+                "at the top of the module (not in a function, not under TYPE_CHECKING)",
+                "(at $.lines[0])",
+            ),
+        ):
+            await runtime.spawn(Bills, Bill([Line("tea")]))
+        assert await runtime.execute(Bills, Bill([], 3)) == 3
