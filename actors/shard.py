@@ -278,6 +278,12 @@ class Shard:
         actor.put(started, future)
         return actor, future
 
+    def forget(self, actor: WorkflowActor) -> None:
+        """A start that came to nothing leaves nothing behind."""
+        self.actors.pop(actor.key, None)
+        if self.newest.get(actor.workflow_id) is actor:
+            del self.newest[actor.workflow_id]
+
     def _answer_start(self, actor: WorkflowActor, future: asyncio.Future[Any], value: Any) -> None:
         """Answer from what another start has reserved: behind its first turn, if that is still to come."""
         if actor.state.last_event:
@@ -427,9 +433,7 @@ class Shard:
         for attempt in actor.attempts.values():
             self.pool.withdraw(attempt)
         actor.attempts.clear()
-        self.actors.pop(actor.key, None)
-        if self.newest.get(actor.workflow_id) is actor:
-            del self.newest[actor.workflow_id]
+        self.forget(actor)
         self._keep_closed(actor)
 
     def emit_logs(self, records: list[logging.LogRecord]) -> None:

@@ -7,6 +7,7 @@ that batch is durable (R5). A turn that cannot be kept leaves its input as ``Rec
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,12 +19,14 @@ from ..journal.fold import RunState
 from ..journal.payloads import Payload
 from ..journal.run_index import status_flags
 from ..journal.store import CLOSES_RUN, STARTS_RUN, Entry
-from ..journal.writer import Raise
+from ..journal.writer import Raise, settle
 from .definitions import WorkflowDefinition
 from .errors import QueryFailedError
 from .failure_conversion import failure_of
 from .replay import replay
 from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
+
+log = logging.getLogger("everact.runtime")
 
 if TYPE_CHECKING:
     from .attempts import Attempt
@@ -131,14 +134,29 @@ class WorkflowActor:
             Whether there is more.
         """
         for _ in range(BURST):
-            if self.state.unread and not self.is_stalled and not self.is_closed:
-                self._deliver_unread()
-                continue
-            if not self.mailbox:
-                return False
-            event, reply = self.mailbox.popleft()
-            self._handle(event, reply)
+            reply: Reply = None
+            try:
+                if self.state.unread and not self.is_stalled and not self.is_closed:
+                    self._deliver_unread()
+                    continue
+                if not self.mailbox:
+                    return False
+                event, reply = self.mailbox.popleft()
+                self._handle(event, reply)
+            except Exception as error:  # noqa: BLE001  (ours: the user's code is caught inside)
+                self._broken(error, reply)
         return bool(self.mailbox) or bool(self.state.unread and not self.is_stalled and not self.is_closed)
+
+    def _broken(self, error: Exception, reply: Reply) -> None:
+        """An error of ours in a turn: its caller gets it, the run stands still, the others go on."""
+        log.error("workflow %r: internal error in a turn", self.workflow_id, exc_info=error)
+        if reply is not None:
+            settle(reply, Raise(error))
+        self.drop_instance()
+        if not self.state.last_event:
+            self.shard.forget(self)
+        elif not self.is_closed and not self.is_stalled:
+            self.stall("quarantined", failure_of(error, self.shard.converter, kind="crash"))
 
     def _handle(self, event: Any, reply: Reply) -> None:
         kind = type(event)
