@@ -71,7 +71,9 @@ def _run_3_11(main: Any, *, debug: Any = None) -> Any:
     return _everact.stock_run(main, debug=debug)
 
 
-def _run_3_12(main: Any, *, debug: Any = None, loop_factory: Any = None) -> Any:
+def _run_3_12(  # pyright: ignore[reportUnusedFunction]  # chosen by name
+    main: Any, *, debug: Any = None, loop_factory: Any = None
+) -> Any:
     if _everact.active():
         _everact.refuse_run(main)
     return _everact.stock_run(main, debug=debug, loop_factory=loop_factory)

@@ -61,6 +61,10 @@ class Run:
     def key(self, command):
         return f"{self.events[0].run_id}/{command}"
 
+    def scheduled(self):
+        """Idempotency keys of all activities."""
+        return {self.key(event.command) for event in self.events if isinstance(event, ev.ActivityScheduled)}
+
     def settled(self):
         """Idempotency keys of activities that must never run again."""
         ends = (ev.ActivityCompleted, ev.ActivityFailed, ev.ActivityCancelRequested)
@@ -195,6 +199,9 @@ class Story:
         self._check_attempts(life, ran)
         self._check_answers(life, acknowledged)
         runs = read_journal(self.journal)
+        scheduled = set().union(*(run.scheduled() for run in runs.values()))
+        early = {key for key, _attempt in ran} - scheduled
+        assert not early, f"{life}: activities ran whose schedule is not in the journal: {early}"
         self._check_histories(life, runs)
         self._check_messages(life, runs)
         again = {line: count for line, count in self.logs.items() if count > 1}
