@@ -95,6 +95,7 @@ class ActivityPool:
             self._deadlines.stop(attempt)
         if attempt.task is not None:
             attempt.task.cancel()
+        self._check_drained()
 
     async def drain(self, grace: float) -> int:
         """Start nothing more, and let what runs go on for ``grace`` seconds.
@@ -105,7 +106,7 @@ class ActivityPool:
         self._accepting = False
         self._waiting_async.clear()
         self._waiting_threads.clear()
-        if self._running and grace > 0:
+        if grace > 0 and self._wanted():
             self._all_done = self._loop.create_future()
             await asyncio.wait([self._all_done], timeout=grace)
         cut = [attempt for attempt in self._running if not attempt.ended]
@@ -168,7 +169,14 @@ class ActivityPool:
             attempt = self._waiting_threads.popleft()
             if not attempt.ended:
                 self._start_thread(attempt)
-        if self._all_done is not None and not self._running and not self._all_done.done():
+        self._check_drained()
+
+    def _wanted(self) -> bool:
+        """Whether somebody still waits for an attempt that runs."""
+        return any(not attempt.ended for attempt in self._running)
+
+    def _check_drained(self) -> None:
+        if self._all_done is not None and not self._all_done.done() and not self._wanted():
             self._all_done.set_result(None)
 
     def _expired(self, attempt: Attempt) -> None:

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeVar
+from weakref import ref
 
 from .asyncio_discard import REFUSALS, RunDiscarded, TurnAborted, close_coroutines, detached_count
 from .asyncio_forbidden import ForbiddenInWorkflowError, ReadOnlyError, read_only, refusals
@@ -124,7 +125,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         discarded: Whether ``discard()`` was called.
     """
 
-    __slots__ = ("_created", "_generators", "_outer", "_ready", "_refusals", "_tasks", "host")
+    __slots__ = ("_created", "_failed", "_generators", "_outer", "_ready", "_refusals", "_tasks", "host")
 
     discarded: ClassVar[bool] = False
 
@@ -135,6 +136,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         # Every task that is not done, with its number, oldest first. Strong references: asyncio's are weak,
         # and a task that waits for a future nobody else holds would be collected.
         self._tasks: dict[asyncio.Task[Any], int] = {}
+        # Tasks that ended with an error; weak, since one that is freed unseen reports itself.
+        self._failed: list[ref[asyncio.Task[Any]]] = []
         self._created = 0
         self._generators: list[AsyncGenerator[Any, Any]] | None = None
         self._outer: tuple[Any, Any] | None = None
@@ -236,6 +239,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             # The C task keeps a BaseException as its result; only this makes it leave the loop.
             task._log_traceback = False
             raise error
+        if error is not None:
+            if len(self._failed) & (len(self._failed) + 1) == 0:
+                # At one less than each power of two, forget those that are of no interest any more.
+                self._failed[:] = [ref(one) for one in self.unseen_failures()]
+            self._failed.append(ref(task))
+
+    def unseen_failures(self) -> list[asyncio.Task[Any]]:
+        """The tasks that ended with an error which nobody has looked at, oldest first."""
+        tasks = [task() for task in self._failed]
+        return [task for task in tasks if task is not None and task._log_traceback]
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None

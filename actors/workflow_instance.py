@@ -221,6 +221,17 @@ class WorkflowInstance:
         self._outputs.append(self.outcome)
         if not self.replaying:
             self.pending.clear()  # commands that nobody has awaited say so now
+        if not self.replaying:
+            for task in self.loop.unseen_failures():
+                task._log_traceback = False
+                error = task.exception()
+                assert error is not None
+                message = (
+                    f"workflow {self.started.workflow_id!r} (run {self.started.run_id}) ended, and nobody has looked "
+                    f"at what its task {task.get_name()!r} raised: await the tasks that you start"
+                )
+                about = (type(error), error, error.__traceback__)
+                self.logs.append(log.makeRecord(log.name, logging.ERROR, __file__, 0, message, (), about))
         if self.handlers_running and not self.replaying:
             message = (
                 f"workflow {self.started.workflow_id!r} (run {self.started.run_id}) ended while "

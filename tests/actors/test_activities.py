@@ -691,3 +691,30 @@ class TestGivingUpAThread:
         go.set()
         workers[0].thread.join(10)
         assert not workers[0].thread.is_alive()
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+async def test_leaving_does_not_wait_for_attempts_that_nobody_wants(when):
+    """A thread cannot be stopped; when its run is terminated, the grace time is not for it."""
+    release, started = threading.Event(), threading.Event()
+
+    @activity.defn
+    def stuck() -> None:
+        started.set()
+        release.wait(20)
+
+    W = caller(stuck)
+    loop = asyncio.get_running_loop()
+    runtime = hosted(MemoryJournal(), W, activities=[stuck], grace=15)
+    async with runtime:
+        handle = await runtime.spawn(W.run)
+        await asyncio.to_thread(started.wait)
+        await until(lambda: runtime._shard.pool._running)
+        if when == "before":
+            await handle.terminate()
+        else:
+            attempt = next(iter(runtime._shard.pool._running))
+            loop.call_later(0.02, runtime._shard.pool.withdraw, attempt)
+        begun = loop.time()
+    assert loop.time() - begun < 10
+    release.set()

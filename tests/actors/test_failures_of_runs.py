@@ -477,3 +477,39 @@ async def test_a_keyboard_interrupt_in_workflow_code_loses_no_event():
         await handle.signal("end")
         assert await handle.result() == ""
     assert len(loop_errors) == 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_what_a_background_task_raised_unseen_is_reported_when_the_run_ends(kept, caplog):
+    """R7; once, and not again when the run is replayed."""
+
+    @workflow.defn
+    class W:
+        async def bad(self) -> None:
+            raise ValueError("in the background")
+
+        @workflow.run
+        async def run(self, seen: bool) -> str:
+            task = asyncio.create_task(self.bad())
+            if kept:
+                self.task = task
+            await asyncio.sleep(0)
+            if seen:
+                with pytest.raises(ValueError):
+                    await task
+            del task
+            return "end"
+
+        @workflow.query
+        def look(self) -> None:
+            pass
+
+    async with hosted(MemoryJournal(), W) as runtime:
+        handle = await runtime.spawn(W.run, True)
+        assert await handle.result() == "end"
+        assert "in the background" not in caplog.text
+        handle = await runtime.spawn(W.run, False)
+        assert await handle.result() == "end"
+        runtime._shard.find(handle.workflow_id).drop_instance()
+        await handle.query(W.look)
+        assert caplog.text.count("ValueError: in the background") == 1
