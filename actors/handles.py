@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
@@ -16,7 +15,7 @@ from .options import QUERY_TIMEOUT
 from .typing import R, Ts
 
 if TYPE_CHECKING:
-    from .runtime import Runtime
+    from .messenger import Messenger
 
 W = TypeVar("W")
 R_co = TypeVar("R_co", covariant=True)
@@ -34,9 +33,9 @@ class ActorRef(Generic[W]):
     """
 
     def __init__(
-        self, runtime: Runtime, workflow_id: str, run_id: str | None, definition: Any = None
+        self, messenger: Messenger, workflow_id: str, run_id: str | None, definition: Any = None
     ) -> None:
-        self._runtime = runtime
+        self._messenger = messenger
         self._definition = definition
         self.workflow_id = workflow_id
         self.run_id = run_id
@@ -47,7 +46,7 @@ class ActorRef(Generic[W]):
     @property
     def address(self) -> str:
         """``everact://<cluster>/<workflow id>[/<run id>]``; ``runtime.ref`` takes it."""
-        return str(Address(self._runtime.name, self.workflow_id, self.run_id))
+        return str(Address(self._messenger.cluster, self.workflow_id, self.run_id))
 
     @overload
     async def tell(
@@ -76,7 +75,7 @@ class ActorRef(Generic[W]):
             RequestIdReusedError: The request id belongs to another message.
             CommitUnknownError: Whether it is durable is unknown; repeat with the same request id.
         """
-        await self._runtime._signal(self, handler, args, request_id)
+        await self._messenger.signal(self, handler, args, request_id)
 
     @overload
     async def ask(
@@ -102,7 +101,7 @@ class ActorRef(Generic[W]):
             UpdateCutError: The run ended before the handler was done.
             Exception: And as ``tell``.
         """
-        return await self._runtime._update(self, handler, args, request_id)
+        return await self._messenger.update(self, handler, args, request_id)
 
     @overload
     async def query(
@@ -139,7 +138,7 @@ class ActorRef(Generic[W]):
             TimeoutError: There was no answer in time.
             Exception: And as ``tell``.
         """
-        return await self._runtime._query(self, handler, args, timeout)
+        return await self._messenger.query(self, handler, args, timeout)
 
 
 class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
@@ -158,7 +157,7 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
     async def signal(self, handler: str, /, *args: Any, request_id: str | None = None) -> None: ...
     async def signal(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> None:
         """Send a signal; the same as ``tell``."""
-        await self._runtime._signal(self, handler, args, request_id)
+        await self._messenger.signal(self, handler, args, request_id)
 
     @overload
     async def execute_update(
@@ -172,7 +171,7 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
     async def execute_update(self, handler: str, /, *args: Any, request_id: str | None = None) -> Any: ...
     async def execute_update(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> Any:
         """Send an update and wait for its answer; the same as ``ask``."""
-        return await self._runtime._update(self, handler, args, request_id)
+        return await self._messenger.update(self, handler, args, request_id)
 
     async def result(
         self,
@@ -195,16 +194,16 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
             ResultTimeoutError: The time has passed; the run goes on.
             RuntimeClosedError: The runtime was left.
         """
-        result: R_co = await self._runtime._result(self, timeout, on_stall)
+        result: R_co = await self._messenger.result(self, timeout, on_stall)
         return result
 
     async def describe(self) -> WorkflowDescription:
         """Everything known of the run without running its code."""
-        return await self._runtime._describe(self)
+        return await self._messenger.describe(self)
 
     async def fetch_history(self) -> History:
         """All durable events of the run."""
-        return await self._runtime._history(self)
+        return await self._messenger.history(self)
 
     async def cancel(self, reason: str = "") -> None:
         """Ask the run to cancel itself; returns once the request is durable. A second time does nothing.
@@ -212,7 +211,7 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
         Raises:
             WorkflowClosedError: The run has ended.
         """
-        await self._runtime._cancel(self, reason)
+        await self._messenger.cancel(self, reason)
 
     async def terminate(self, reason: str = "") -> None:
         """End the run at once, without running its code again.
@@ -220,10 +219,4 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
         Raises:
             WorkflowClosedError: The run has ended.
         """
-        await self._runtime._terminate(self, reason)
-
-
-async def wait_within(future: asyncio.Future[Any], seconds: float | None) -> bool:
-    """Wait for a future without cancelling it; returns whether it is done in time."""
-    done, _ = await asyncio.wait([future], timeout=seconds)
-    return bool(done)
+        await self._messenger.terminate(self, reason)

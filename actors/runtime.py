@@ -6,20 +6,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
-from hashlib import blake2b
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-from ..journal import events as ev
 from ..journal.clock import Clock, SystemClock
-from ..journal.fold import RunState
 from ..journal.ids import random_id
 from ..journal.lmdb_store import LmdbStore
-from ..journal.payloads import Payload, PayloadConverter
+from ..journal.payloads import PayloadConverter
 from ..journal.run_index import STATUSES
 from ..journal.store import JournalStore
 from . import start_policies
@@ -30,29 +26,20 @@ from .context import running_instance
 from .definitions import (
     MARK,
     ActivityDefinition,
-    HandlerDefinition,
     Mark,
     WorkflowDefinition,
     activity_definition,
     workflow_definition,
 )
-from .descriptions import History, WorkflowDescription, WorkflowSummary, describe, summary
+from .descriptions import WorkflowSummary, summary
 from .errors import (
     RegistrationError,
-    ResultTimeoutError,
     RuntimeClosedError,
-    UnknownHandlerError,
-    UpdateCutError,
-    UpdateFailedError,
-    UpdateRejectedError,
-    WorkflowCancelledError,
-    WorkflowFailedError,
     WorkflowNotRegisteredError,
-    WorkflowTerminatedError,
 )
 from .event_loop import ForbiddenInWorkflowError
-from .failure_conversion import error_of
-from .handles import ActorRef, OnStall, WorkflowHandle, wait_within
+from .handles import WorkflowHandle
+from .messenger import Messenger, request_digest
 from .options import (
     GRACE,
     StartOptions,
@@ -65,7 +52,6 @@ from .options import (
 from .recovery import recover
 from .shard import Shard
 from .typing import R, Ts, W, WorkflowClass
-from .workflow_actor import Inspection, Mail, Query, WorkflowActor
 
 Durability = Literal["fsync", "os"]
 
@@ -139,6 +125,7 @@ class Runtime:
         self._leaving = False
         self._store: JournalStore | None = None
         self.name = check_text("the name of a Runtime", name)
+        self._messenger = Messenger(self.name, self._open, self._converter, self._workflows)
 
     @staticmethod
     def _register(known: dict[str, Any], definition: Any, what: str) -> None:
@@ -285,10 +272,12 @@ class Runtime:
             if_running=if_running,
             if_closed=if_closed,
             request_id=request_id,
-            digest=_digest("start", definition.name, payloads) if request_id else b"",
+            digest=request_digest("start", definition.name, payloads) if request_id else b"",
         )
         await durable
-        handle: WorkflowHandle[Any, Any] = WorkflowHandle(self, workflow_id, actor.run_id, definition)
+        handle: WorkflowHandle[Any, Any] = WorkflowHandle(
+            self._messenger, workflow_id, actor.run_id, definition
+        )
         return handle
 
     @overload
@@ -330,9 +319,9 @@ class Runtime:
                     f"address {workflow!r} is of cluster {address.cluster!r}; this is {self.name!r}"
                 )
             workflow_id = check_workflow_id(address.workflow_id)
-            handle = WorkflowHandle(self, workflow_id, address.run_id, definition)
+            handle = WorkflowHandle(self._messenger, workflow_id, address.run_id, definition)
         else:
-            handle = WorkflowHandle(self, check_workflow_id(workflow), None, definition)
+            handle = WorkflowHandle(self._messenger, check_workflow_id(workflow), None, definition)
         return handle
 
     async def list_workflows(
@@ -399,154 +388,10 @@ class Runtime:
             )
         return found[0]
 
-    # --- what handles call
-
-    def _message(
-        self, ref: ActorRef[Any], kind: str, handler: Any, args: Sequence[Any]
-    ) -> tuple[WorkflowActor, str, tuple[Payload, ...], HandlerDefinition | None]:
-        """Find the run and the handler, and encode the arguments; nothing is written."""
-        actor = self._open().find(ref.workflow_id, ref.run_id)
-        name = _handler_name(kind, handler)
-        definition = actor.definition or ref._definition
-        if definition is None:  # its type is not registered: the message is kept as it is
-            payloads = tuple(self._converter.encode(arg, where=f"argument of {kind} {name}") for arg in args)
-            return actor, name, payloads, None
-        handlers = definition.handlers[kind]
-        found = handlers.get(name)
-        if found is None:
-            raise UnknownHandlerError(kind, name, definition.name, list(handlers))
-        payloads, _ = found.codec.encode_args(self._converter, args)
-        return actor, name, payloads, found
-
-    async def _signal(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
-    ) -> None:
-        request_id = check_request_id(request_id)
-        actor, name, payloads, _ = self._message(ref, "signal", handler, args)
-        digest = _digest("signal", name, payloads) if request_id else b""
-        await self._put(actor, ev.SignalReceived(name, payloads, request_id, digest))
-
-    async def _update(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
-    ) -> Any:
-        request_id = check_request_id(request_id)
-        actor, name, payloads, found = self._message(ref, "update", handler, args)
-        digest = _digest("update", name, payloads) if request_id else b""
-        answer = await self._put(actor, ev.UpdateReceived(name, payloads, request_id, digest))
-        match answer:
-            case ev.UpdateCompleted():
-                answer = answer.result
-            case ev.UpdateFailed():
-                cause = error_of(answer.failure, self._converter)
-                if answer.rejected:
-                    raise UpdateRejectedError(f"update {name!r} was rejected: {cause}") from cause
-                raise UpdateFailedError(f"update {name!r} failed: {cause}") from cause
-            case Payload():
-                pass
-            case _:
-                raise UpdateCutError(
-                    f"workflow {actor.workflow_id!r} is {actor.state.status}: it ended before update {name!r} was done"
-                )
-        return found.codec.decode_result(self._converter, answer) if found else self._converter.decode(answer)
-
-    async def _query(self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta) -> Any:
-        actor, name, payloads, found = self._message(ref, "query", handler, args)
-        if actor.definition is None or found is None:
-            raise WorkflowNotRegisteredError(actor.state.started.workflow_type, list(self._workflows))
-        reply: asyncio.Future[Any] = self._open().loop.create_future()
-        actor.put(Query(name, payloads), reply)
-        seconds = microseconds("query timeout", limit) / 1_000_000
-        if not await wait_within(reply, seconds):
-            reply.cancel()
-            raise TimeoutError(
-                f"query {name!r} of workflow {actor.workflow_id!r} had no answer within {seconds:g} s"
-            )
-        return found.codec.decode_result(self._converter, reply.result())
-
-    async def _cancel(self, ref: ActorRef[Any], reason: str) -> None:
-        check_text("the reason", reason, may_be_empty=True)
-        actor = self._open().find(ref.workflow_id, ref.run_id)
-        await self._put(actor, ev.CancelRequested(reason))
-
-    async def _terminate(self, ref: ActorRef[Any], reason: str) -> None:
-        check_text("the reason", reason, may_be_empty=True)
-        actor = self._open().find(ref.workflow_id, ref.run_id)
-        await self._put(actor, ev.WorkflowTerminated(reason))
-
-    async def _put(self, actor: WorkflowActor, event: Mail) -> Any:
-        reply: asyncio.Future[Any] = self._open().loop.create_future()
-        actor.put(event, reply)
-        return await reply
-
-    async def _describe(self, ref: ActorRef[Any]) -> WorkflowDescription:
-        actor = self._open().find(ref.workflow_id, ref.run_id)
-        description: WorkflowDescription = await self._put(actor, Inspection(describe))
-        return description
-
-    async def _history(self, ref: ActorRef[Any]) -> History:
-        shard = self._open()
-        actor = shard.find(ref.workflow_id, ref.run_id)
-        await self._put(actor, Inspection(_nothing))
-        records = shard.index.records(shard.store, shard.index.rows[actor.key])
-        return History(actor.workflow_id, actor.run_id, records)
-
-    async def _result(
-        self, ref: WorkflowHandle[Any, Any], limit: timedelta | float | None, on_stall: OnStall
-    ) -> Any:
-        shard = self._open()
-        seconds = None if limit is None else microseconds("result timeout", limit) / 1_000_000
-        if on_stall not in ("raise", "wait"):
-            raise ValueError(f"on_stall must be 'raise' or 'wait', not {on_stall!r}")
-        actor = shard.find(ref.workflow_id, ref.run_id)
-        future: asyncio.Future[Any] = shard.loop.create_future()
-        waiter = (future, on_stall == "raise")
-        if actor.is_closed:
-            shard.writer.answer(actor.batch, future, actor.state.outcome)
-        elif actor.is_stalled and on_stall == "raise":
-            shard.refuse_stalled(actor, future)
-        else:
-            actor.result_waiters.append(waiter)
-        try:
-            if seconds is not None and not await wait_within(future, seconds):
-                raise ResultTimeoutError(
-                    f"workflow {actor.workflow_id!r} had no result within {seconds:g} s; it goes on "
-                    f"(waiting on: {describe(actor.state).waiting_on})"
-                )
-            outcome = await future
-        finally:
-            if not future.done() or future.cancelled():
-                with suppress(ValueError):
-                    actor.result_waiters.remove(waiter)
-        return self._outcome(actor, outcome, ref._definition)
-
-    def _outcome(self, actor: WorkflowActor, outcome: ev.Outcome, hint: WorkflowDefinition | None) -> Any:
-        match outcome:
-            case ev.WorkflowCompleted():
-                definition = actor.definition or hint
-                if definition is None:
-                    return self._converter.decode(outcome.result, where=f"result of {actor.workflow_id}")
-                return definition.codec.decode_result(self._converter, outcome.result)
-            case ev.WorkflowFailed():
-                cause = error_of(outcome.failure, self._converter)
-                message = f"{outcome.failure.type}: {outcome.failure.message}"
-                raise WorkflowFailedError(actor.workflow_id, actor.run_id, message) from cause
-            case ev.WorkflowCancelled():
-                raise WorkflowCancelledError(
-                    actor.workflow_id, actor.run_id, outcome.reason or "no reason given"
-                )
-            case _:
-                raise WorkflowTerminatedError(
-                    actor.workflow_id, actor.run_id, outcome.reason or "no reason given"
-                )
-
 
 def _check_status(status: str | None) -> None:
     if status is not None and status not in STATUSES:
         raise ValueError(f"status must be one of {', '.join(map(repr, STATUSES))}, not {status!r}")
-
-
-def _nothing(_state: RunState) -> None:
-    return None
 
 
 def _each(option: str, given: Iterable[Any]) -> Iterable[Any]:
@@ -558,24 +403,3 @@ def _each(option: str, given: Iterable[Any]) -> Iterable[Any]:
 def _source(definition: WorkflowDefinition | ActivityDefinition) -> str:
     source = definition.cls if isinstance(definition, WorkflowDefinition) else definition.fn
     return f"{source.__module__}.{source.__qualname__}"
-
-
-def _handler_name(kind: str, handler: Any) -> str:
-    """The name that a call means by a method or a string."""
-    if isinstance(handler, str):
-        return check_text(f"the name of a {kind}", handler, may_be_empty=True)
-    mark = getattr(handler, "__dict__", {}).get(MARK)
-    if not isinstance(mark, Mark) or mark.kind != kind:
-        what = getattr(handler, "__qualname__", None) or repr(handler)
-        raise TypeError(f"{what} is no {kind}: pass a method declared with @workflow.{kind}, or its name")
-    return mark.name
-
-
-def _digest(kind: str, name: str, payloads: Sequence[Payload]) -> bytes:
-    """What tells a repeated request from another one under the same id."""
-    digest = blake2b(f"{kind} {name}".encode(), digest_size=16)
-    for payload in payloads:
-        digest.update(b"\0%d\0" % len(payload.data))
-        digest.update(payload.encoding.encode())
-        digest.update(payload.data)
-    return digest.digest()

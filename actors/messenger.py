@@ -1,0 +1,230 @@
+"""What handles do: find the run, check and encode the call, put it into the mailbox, decode the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from ..journal import events as ev
+from ..journal.fold import RunState
+from ..journal.payloads import Payload, PayloadConverter
+from . import descriptions
+from .definitions import MARK, HandlerDefinition, Mark, WorkflowDefinition
+from .descriptions import History, WorkflowDescription
+from .errors import (
+    ResultTimeoutError,
+    UnknownHandlerError,
+    UpdateCutError,
+    UpdateFailedError,
+    UpdateRejectedError,
+    WorkflowCancelledError,
+    WorkflowFailedError,
+    WorkflowNotRegisteredError,
+    WorkflowTerminatedError,
+)
+from .failure_conversion import error_of
+from .options import check_request_id, check_text, microseconds
+from .workflow_actor import Inspection, Mail, Query, WorkflowActor
+
+if TYPE_CHECKING:
+    from .handles import ActorRef, OnStall
+    from .shard import Shard
+
+
+class Messenger:
+    """Talks to the runs of one runtime on behalf of handles.
+
+    Attributes:
+        cluster: Name of the runtime, as addresses have it.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        open_shard: Callable[[], Shard],
+        converter: PayloadConverter,
+        workflows: Mapping[str, WorkflowDefinition],
+    ) -> None:
+        self.cluster = cluster
+        self._open = open_shard
+        self._converter = converter
+        self._workflows = workflows
+
+    def _message(
+        self, ref: ActorRef[Any], kind: str, handler: Any, args: Sequence[Any]
+    ) -> tuple[WorkflowActor, str, tuple[Payload, ...], HandlerDefinition | None]:
+        """Find the run and the handler, and encode the arguments; nothing is written."""
+        actor = self._open().find(ref.workflow_id, ref.run_id)
+        name = _handler_name(kind, handler)
+        definition = actor.definition or ref._definition
+        if definition is None:  # its type is not registered: the message is kept as it is
+            payloads = tuple(self._converter.encode(arg, where=f"argument of {kind} {name}") for arg in args)
+            return actor, name, payloads, None
+        handlers = definition.handlers[kind]
+        found = handlers.get(name)
+        if found is None:
+            raise UnknownHandlerError(kind, name, definition.name, list(handlers))
+        payloads, _ = found.codec.encode_args(self._converter, args)
+        return actor, name, payloads, found
+
+    async def signal(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+    ) -> None:
+        """Send a signal; returns once it is durable."""
+        request_id = check_request_id(request_id)
+        actor, name, payloads, _ = self._message(ref, "signal", handler, args)
+        digest = request_digest("signal", name, payloads) if request_id else b""
+        await self._put(actor, ev.SignalReceived(name, payloads, request_id, digest))
+
+    async def update(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+    ) -> Any:
+        """Send an update and wait for its answer."""
+        request_id = check_request_id(request_id)
+        actor, name, payloads, found = self._message(ref, "update", handler, args)
+        digest = request_digest("update", name, payloads) if request_id else b""
+        answer = await self._put(actor, ev.UpdateReceived(name, payloads, request_id, digest))
+        match answer:
+            case ev.UpdateCompleted():
+                answer = answer.result
+            case ev.UpdateFailed():
+                cause = error_of(answer.failure, self._converter)
+                if answer.rejected:
+                    raise UpdateRejectedError(f"update {name!r} was rejected: {cause}") from cause
+                raise UpdateFailedError(f"update {name!r} failed: {cause}") from cause
+            case Payload():
+                pass
+            case _:
+                raise UpdateCutError(
+                    f"workflow {actor.workflow_id!r} is {actor.state.status}: it ended before update {name!r} was done"
+                )
+        return found.codec.decode_result(self._converter, answer) if found else self._converter.decode(answer)
+
+    async def query(self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta) -> Any:
+        """Ask a query."""
+        actor, name, payloads, found = self._message(ref, "query", handler, args)
+        if actor.definition is None or found is None:
+            raise WorkflowNotRegisteredError(actor.state.started.workflow_type, list(self._workflows))
+        reply: asyncio.Future[Any] = self._open().loop.create_future()
+        actor.put(Query(name, payloads), reply)
+        seconds = microseconds("query timeout", limit) / 1_000_000
+        if not await wait_within(reply, seconds):
+            reply.cancel()
+            raise TimeoutError(
+                f"query {name!r} of workflow {actor.workflow_id!r} had no answer within {seconds:g} s"
+            )
+        return found.codec.decode_result(self._converter, reply.result())
+
+    async def cancel(self, ref: ActorRef[Any], reason: str) -> None:
+        """Ask the run to cancel itself."""
+        check_text("the reason", reason, may_be_empty=True)
+        actor = self._open().find(ref.workflow_id, ref.run_id)
+        await self._put(actor, ev.CancelRequested(reason))
+
+    async def terminate(self, ref: ActorRef[Any], reason: str) -> None:
+        """End the run at once."""
+        check_text("the reason", reason, may_be_empty=True)
+        actor = self._open().find(ref.workflow_id, ref.run_id)
+        await self._put(actor, ev.WorkflowTerminated(reason))
+
+    async def _put(self, actor: WorkflowActor, event: Mail) -> Any:
+        reply: asyncio.Future[Any] = self._open().loop.create_future()
+        actor.put(event, reply)
+        return await reply
+
+    async def describe(self, ref: ActorRef[Any]) -> WorkflowDescription:
+        """Describe the run from its fold."""
+        actor = self._open().find(ref.workflow_id, ref.run_id)
+        description: WorkflowDescription = await self._put(actor, Inspection(descriptions.describe))
+        return description
+
+    async def history(self, ref: ActorRef[Any]) -> History:
+        """Read the run's durable events."""
+        shard = self._open()
+        actor = shard.find(ref.workflow_id, ref.run_id)
+        await self._put(actor, Inspection(_nothing))
+        records = shard.index.records(shard.store, shard.index.rows[actor.key])
+        return History(actor.workflow_id, actor.run_id, records)
+
+    async def result(self, ref: ActorRef[Any], limit: timedelta | float | None, on_stall: OnStall) -> Any:
+        """Wait for the run's outcome, and return or raise it."""
+        shard = self._open()
+        seconds = None if limit is None else microseconds("result timeout", limit) / 1_000_000
+        if on_stall not in ("raise", "wait"):
+            raise ValueError(f"on_stall must be 'raise' or 'wait', not {on_stall!r}")
+        actor = shard.find(ref.workflow_id, ref.run_id)
+        future: asyncio.Future[Any] = shard.loop.create_future()
+        waiter = (future, on_stall == "raise")
+        if actor.is_closed:
+            shard.writer.answer(actor.batch, future, actor.state.outcome)
+        elif actor.is_stalled and on_stall == "raise":
+            shard.refuse_stalled(actor, future)
+        else:
+            actor.result_waiters.append(waiter)
+        try:
+            if seconds is not None and not await wait_within(future, seconds):
+                raise ResultTimeoutError(
+                    f"workflow {actor.workflow_id!r} had no result within {seconds:g} s; it goes on "
+                    f"(waiting on: {descriptions.describe(actor.state).waiting_on})"
+                )
+            outcome = await future
+        finally:
+            if not future.done() or future.cancelled():
+                with suppress(ValueError):
+                    actor.result_waiters.remove(waiter)
+        return self._outcome(actor, outcome, ref._definition)
+
+    def _outcome(self, actor: WorkflowActor, outcome: ev.Outcome, hint: WorkflowDefinition | None) -> Any:
+        match outcome:
+            case ev.WorkflowCompleted():
+                definition = actor.definition or hint
+                if definition is None:
+                    return self._converter.decode(outcome.result, where=f"result of {actor.workflow_id}")
+                return definition.codec.decode_result(self._converter, outcome.result)
+            case ev.WorkflowFailed():
+                cause = error_of(outcome.failure, self._converter)
+                message = f"{outcome.failure.type}: {outcome.failure.message}"
+                raise WorkflowFailedError(actor.workflow_id, actor.run_id, message) from cause
+            case ev.WorkflowCancelled():
+                raise WorkflowCancelledError(
+                    actor.workflow_id, actor.run_id, outcome.reason or "no reason given"
+                )
+            case _:
+                raise WorkflowTerminatedError(
+                    actor.workflow_id, actor.run_id, outcome.reason or "no reason given"
+                )
+
+
+async def wait_within(future: asyncio.Future[Any], seconds: float | None) -> bool:
+    """Wait for a future without cancelling it; returns whether it is done in time."""
+    done, _ = await asyncio.wait([future], timeout=seconds)
+    return bool(done)
+
+
+def _nothing(_state: RunState) -> None:
+    return None
+
+
+def _handler_name(kind: str, handler: Any) -> str:
+    """The name that a call means by a method or a string."""
+    if isinstance(handler, str):
+        return check_text(f"the name of a {kind}", handler, may_be_empty=True)
+    mark = getattr(handler, "__dict__", {}).get(MARK)
+    if not isinstance(mark, Mark) or mark.kind != kind:
+        what = getattr(handler, "__qualname__", None) or repr(handler)
+        raise TypeError(f"{what} is no {kind}: pass a method declared with @workflow.{kind}, or its name")
+    return mark.name
+
+
+def request_digest(kind: str, name: str, payloads: Sequence[Payload]) -> bytes:
+    """What tells a repeated request from another one under the same id."""
+    digest = blake2b(f"{kind} {name}".encode(), digest_size=16)
+    for payload in payloads:
+        digest.update(b"\0%d\0" % len(payload.data))
+        digest.update(payload.encoding.encode())
+        digest.update(payload.data)
+    return digest.digest()
