@@ -122,6 +122,10 @@ def read_journal(path):
     return {key: Run(run) for key, run in entries.items()}
 
 
+#: Seconds in which a life that does not end is taken to hang; one without faults takes half a second.
+LIMIT = 30
+
+
 class Story:
     """The lives of a workload on one journal, and what is known after each of them.
 
@@ -167,13 +171,20 @@ class Story:
             env={**os.environ, "EVERACT_FAULT": fault},
         )
         with process:
-            process.stdin.write(json.dumps(self.acknowledged).encode() + b"\n")
-            process.stdin.flush()
-            seen = b""
-            if kill_after:
-                seen = b"".join(process.stdout.readline() for _ in range(kill_after))
+            try:
+                process.stdin.write(json.dumps(self.acknowledged).encode() + b"\n")
+                process.stdin.flush()
+                seen = b""
+                if kill_after:
+                    seen = b"".join(process.stdout.readline() for _ in range(kill_after))
+                    process.kill()
+                out, err = process.communicate(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
                 process.kill()
-            out, err = process.communicate(timeout=40)
+                out, err = process.communicate()
+                raise AssertionError(f"{life}: hangs, after\n{(seen + out[-2000:] + err).decode()}") from None
+            finally:
+                process.kill()
         lines = [json.loads(line) for line in (seen + out).splitlines()]
         assert err == b"", f"{life}: wrote to stderr:\n{err.decode()}"
         assert process.returncode in (0, -signal.SIGKILL), f"{life}: exit code {process.returncode}"
