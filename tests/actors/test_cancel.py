@@ -455,11 +455,13 @@ class TestARequestStaysPendingUntilItReachesMain:
             @workflow.run
             async def run(self) -> str:
                 await asyncio.create_task(self.stubborn())
+                task = asyncio.current_task()
+                assert task is not None
                 for _ in range(3):
                     try:
                         await workflow.sleep(0.001)
                     except asyncio.CancelledError:
-                        thrown.append(1)
+                        thrown.append(task.cancelling())
                 return "done"
 
         async with hosted(MemoryJournal(), W) as runtime:
