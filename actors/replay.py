@@ -25,6 +25,7 @@ def replay(instance: WorkflowInstance, records: Iterable[tuple[int, ev.Record]])
     number = 0
     common = "the start of the run"
     for at, record in records:
+        instance.started_at = instance.started_at or at
         first = number + 1
         number += len(record.inputs)
         if type(record) is ev.Received:

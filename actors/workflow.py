@@ -470,4 +470,4 @@ def cancellation_requested() -> bool:
 
 def all_handlers_finished() -> bool:
     """Whether no async signal or update handler is running; wait for it before returning from ``run``."""
-    return current_instance("all_handlers_finished()").handlers_running == 0
+    return current_instance("all_handlers_finished()").handlers.running == 0

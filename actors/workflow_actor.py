@@ -213,7 +213,10 @@ class WorkflowActor:
         try:
             if instance is None:
                 instance = self.load()
-            if type(event) is ev.UpdateReceived and (refusal := instance.validate(event)) is not None:
+            if (
+                type(event) is ev.UpdateReceived
+                and (refusal := instance.handlers.validate(event)) is not None
+            ):
                 self.shard.reject_update(self, refusal, reply)
                 if instance.loop.has_ready():
                     self.drop_instance()  # the validator has changed it
@@ -243,7 +246,8 @@ class WorkflowActor:
             later = [n for n, event in unread.items() if n not in numbers and type(event) in _MESSAGES]
             if ended and later:
                 self.drop_instance()
-                numbers = [*later, *numbers]
+                # A message among messages keeps its place (R2); any other input comes after them.
+                numbers = [*numbers, *later] if type(unread[first]) in _MESSAGES else [*later, *numbers]
                 outputs, ended = self._turn_of(numbers, at)
             turn = ev.Turn((), tuple(outputs), tuple(numbers))
             body = _encoded(turn)
@@ -269,7 +273,7 @@ class WorkflowActor:
             return
         try:
             instance = self.instance or self.load()
-            answer: Any = instance.query(query.name, query.args)
+            answer: Any = instance.handlers.query(query.name, query.args)
         except WorkflowCrashedError as crash:
             if not self.is_closed:
                 self._stall(crash, None, None)

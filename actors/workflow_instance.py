@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 from ..journal import events as ev
 from ..journal.errors import PayloadDecodeError
-from ..journal.payloads import Payload, PayloadConverter
+from ..journal.payloads import PayloadConverter
 from .asyncio_forbidden import read_only
 from .commands import CommandFuture, Decode, DurableTimer
-from .definitions import ActivityDefinition, HandlerDefinition, WorkflowDefinition
-from .errors import ActivityNotRegisteredError, QueryFailedError, UnknownHandlerError, UpdateRejectedError
+from .definitions import ActivityDefinition, WorkflowDefinition
+from .errors import ActivityNotRegisteredError
 from .event_loop import TurnAborted, WorkflowLoop
 from .failure_conversion import error_of, failure_of, is_failure
+from .handlers import MessageHandlers
 from .options import LONGEST, ResolvedActivityOptions
 
 log = logging.getLogger("everact.runtime")
@@ -76,7 +77,7 @@ class WorkflowInstance:
         "_waits",
         "_wall",
         "cancel_requested",
-        "handlers_running",
+        "handlers",
         "logs",
         "loop",
         "next_command",
@@ -111,7 +112,7 @@ class WorkflowInstance:
         self.pending: dict[int, CommandFuture] = {}
         self.timers: dict[int, DurableTimer] = {}
         self.places: dict[int, str] = {}  # of commands, while replaying
-        self.handlers_running = 0
+        self.handlers = MessageHandlers(self)
         self.cancel_requested = False
         self._cancel_reason = ""
         self.outcome: ev.Outcome | None = None
@@ -172,10 +173,16 @@ class WorkflowInstance:
         started = deliveries[0].event
         assert isinstance(started, ev.WorkflowStarted)
         self.started = started
-        self.started_at = self.now
+        self.started_at = self.started_at or self.now
         args, _ = self._definition.codec.decode_args(self._converter, started.args)
         cls = self._definition.cls
-        self._object = cls(*args) if self._definition.takes_args else cls()
+        try:
+            self._object = cls(*args) if self._definition.takes_args else cls()
+        except Exception as error:  # noqa: BLE001  (as if run had raised it)
+            self.outcome = self._failed(error)
+            self._outputs += [self.handlers.refused(delivery, error) for delivery in deliveries[1:]]
+            self._outputs.append(self.outcome)
+            return
         for delivery in deliveries[1:]:
             _DELIVER[type(delivery.event)](self, delivery)
             self.loop.run_until_idle()
@@ -204,41 +211,59 @@ class WorkflowInstance:
 
     def _end(self, main: asyncio.Task[Any]) -> None:
         """Turn the end of main into the outcome."""
+        error = None if main.cancelled() else main.exception()  # looked at from here on
+        self._note_unseen_failures()
         if main.cancelled():
             if not self.cancel_requested:
                 message = "a CancelledError left the workflow's run, but nobody has asked the run to cancel"
                 raise WorkflowCrashedError("quarantined", asyncio.CancelledError(message))
             self.outcome = ev.WorkflowCancelled(self._cancel_reason)
-        elif (error := main.exception()) is None:
+        elif error is None:
             payload = self._definition.codec.encode_result(self._converter, main.result())
             self.outcome = ev.WorkflowCompleted(payload)
-        elif is_failure(error):
-            self.outcome = ev.WorkflowFailed(failure_of(error, self._converter))
-        elif self._definition.on_crash == "fail" and not isinstance(error, TurnAborted):
-            self.outcome = ev.WorkflowFailed(failure_of(error, self._converter, kind="crash"))
         else:
-            raise WorkflowCrashedError("quarantined", error)
+            self.outcome = self._failed(error)
         self._outputs.append(self.outcome)
         if not self.replaying:
             self.pending.clear()  # commands that nobody has awaited say so now
-        if not self.replaying:
-            for task in self.loop.unseen_failures():
-                task._log_traceback = False
-                error = task.exception()
-                assert error is not None
-                message = (
-                    f"workflow {self.started.workflow_id!r} (run {self.started.run_id}) ended, and nobody has looked "
-                    f"at what its task {task.get_name()!r} raised: await the tasks that you start"
-                )
-                about = (type(error), error, error.__traceback__)
-                self.logs.append(log.makeRecord(log.name, logging.ERROR, __file__, 0, message, (), about))
-        if self.handlers_running and not self.replaying:
-            message = (
-                f"workflow {self.started.workflow_id!r} (run {self.started.run_id}) ended while "
-                f"{self.handlers_running} of its handlers were running; await "
-                f"workflow.wait_condition(workflow.all_handlers_finished) before returning"
+        if self.handlers.running:
+            self._log(
+                logging.WARNING,
+                f"ended while {self.handlers.running} of its handlers were running; await "
+                f"workflow.wait_condition(workflow.all_handlers_finished) before returning",
             )
-            self.logs.append(log.makeRecord(log.name, logging.WARNING, __file__, 0, message, (), None))
+
+    def _failed(self, error: BaseException) -> ev.WorkflowFailed:
+        """What an error that left the code makes of the run.
+
+        Raises:
+            WorkflowCrashedError: It is no failure, and the type does not say ``on_crash="fail"``.
+        """
+        if is_failure(error):
+            return ev.WorkflowFailed(failure_of(error, self._converter))
+        if self._definition.on_crash == "fail" and not isinstance(error, TurnAborted):
+            return ev.WorkflowFailed(failure_of(error, self._converter, kind="crash"))
+        raise WorkflowCrashedError("quarantined", error)
+
+    def _note_unseen_failures(self) -> None:
+        """Record what tasks of the run raised that no code has looked at (R7)."""
+        for task in self.loop.unseen_failures():
+            task._log_traceback = False
+            error = task.exception()
+            assert error is not None
+            self._outputs.append(ev.TaskFailed(task.get_name(), failure_of(error, self._converter)))
+            message = (
+                f"ended, and nobody has looked at what its task {task.get_name()!r} raised: await the tasks that "
+                f"you start"
+            )
+            self._log(logging.ERROR, message, error)
+
+    def _log(self, level: int, message: str, error: BaseException | None = None) -> None:
+        """Log something about the run once its turn is durable; never on replay."""
+        if not self.replaying:
+            text = f"workflow {self.started.workflow_id!r} (run {self.started.run_id}) {message}"
+            about = None if error is None else (type(error), error, error.__traceback__)
+            self.logs.append(log.makeRecord(log.name, level, __file__, 0, text, (), about))
 
     def discard(self) -> None:
         """Drop the code from memory without letting it act."""
@@ -290,126 +315,6 @@ class WorkflowInstance:
         if swallowed and not self._main.done():
             self._main.uncancel()
             self._cancel_main()
-
-    def _deliver_signal(self, delivery: Delivery) -> None:
-        event = delivery.event
-        assert isinstance(event, ev.SignalReceived)
-        try:
-            handler = self._handler("signal", event.name)
-            args, _ = handler.codec.decode_args(self._converter, event.args)
-            if handler.is_async:
-                self.handlers_running += 1
-                coroutine = self._signal_handler(delivery.number, handler.fn(self._object, *args))
-                self.loop.create_task(coroutine, name=f"signal {handler.name}")
-            else:
-                handler.fn(self._object, *args)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the run goes on)
-            self._outputs.append(ev.HandlerFailed(delivery.number, failure_of(error, self._converter)))
-
-    async def _signal_handler(self, number: int, handler: Any) -> None:
-        try:
-            await handler
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the run goes on)
-            self._outputs.append(ev.HandlerFailed(number, failure_of(error, self._converter)))
-        finally:
-            self.handlers_running -= 1
-
-    def _deliver_update(self, delivery: Delivery) -> None:
-        event = delivery.event
-        assert isinstance(event, ev.UpdateReceived)
-        number = delivery.number
-        if delivery.was_received:
-            refusal = self._validate(event)
-            if refusal is not None:
-                failure = failure_of(refusal, self._converter)
-                self._outputs.append(ev.UpdateFailed(number, failure, rejected=True))
-                return
-        try:
-            handler = self._handler("update", event.name)
-            args, _ = handler.codec.decode_args(self._converter, event.args)
-            if handler.is_async:
-                self.handlers_running += 1
-                coroutine = self._update_handler(number, handler, handler.fn(self._object, *args))
-                self.loop.create_task(coroutine, name=f"update {handler.name}")
-            else:
-                result = handler.fn(self._object, *args)
-                self._outputs.append(
-                    ev.UpdateCompleted(number, handler.codec.encode_result(self._converter, result))
-                )
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the caller gets it)
-            self._outputs.append(ev.UpdateFailed(number, failure_of(error, self._converter)))
-
-    async def _update_handler(self, number: int, handler: HandlerDefinition, coroutine: Any) -> None:
-        try:
-            result = handler.codec.encode_result(self._converter, await coroutine)
-            self._outputs.append(ev.UpdateCompleted(number, result))
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the caller gets it)
-            self._outputs.append(ev.UpdateFailed(number, failure_of(error, self._converter)))
-        finally:
-            self.handlers_running -= 1
-
-    def _handler(self, kind: str, name: str) -> HandlerDefinition:
-        handlers = self._definition.handlers[kind]
-        handler = handlers.get(name)
-        if handler is None:
-            raise UnknownHandlerError(kind, name, self._definition.name, list(handlers))
-        return handler
-
-    # --- read-only calls, between turns
-
-    def validate(self, event: ev.UpdateReceived) -> BaseException | None:
-        """Ask an update's validator; returns what it raised, or that it tried to change the run."""
-        with self.loop:
-            refusal = self._context.copy().run(self._validate, event)
-        if self.loop.has_ready():
-            return UpdateRejectedError(
-                f"the validator of {event.name!r} woke a waiting part of the workflow, by a future or an event; "
-                f"validators must not change anything: do it in the handler"
-            )
-        return refusal
-
-    def _validate(self, event: ev.UpdateReceived) -> BaseException | None:
-        self.read_only = True
-        self._reading_randoms = {}
-        try:
-            handler = self._handler("update", event.name)
-            if handler.validator is not None:
-                args, _ = handler.codec.decode_args(self._converter, event.args)
-                handler.validator(self._object, *args)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001  (a refusal, whatever it is)
-            return error
-        finally:
-            self.read_only = False
-        return None
-
-    def query(self, name: str, args: Sequence[Payload]) -> Payload:
-        """Run a query's handler.
-
-        Raises:
-            UnknownHandlerError: There is none of this name.
-            QueryFailedError: It raised, or it tried to change the run.
-        """
-        handler = self._handler("query", name)
-        values, _ = handler.codec.decode_args(self._converter, args)
-        self.read_only = True
-        self._reading_randoms = {}
-        try:
-            with self.loop:
-                result = self._context.copy().run(handler.fn, self._object, *values)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise QueryFailedError(f"query {name!r} raised {type(error).__name__}: {error}") from error
-        finally:
-            self.read_only = False
-        if self.loop.has_ready():
-            raise QueryFailedError(
-                f"query {name!r} woke a waiting part of the workflow (it set a future or an event); queries must "
-                f"not change anything: use a signal or an update"
-            )
-        return handler.codec.encode_result(self._converter, result)
 
     # --- what workflow code calls
 
@@ -586,6 +491,6 @@ _DELIVER: dict[type, _Deliver] = {
     ev.ActivityFailed: WorkflowInstance._deliver_activity_failed,
     ev.TimerFired: WorkflowInstance._deliver_timer_fired,
     ev.CancelRequested: WorkflowInstance._deliver_cancel,
-    ev.SignalReceived: WorkflowInstance._deliver_signal,
-    ev.UpdateReceived: WorkflowInstance._deliver_update,
+    ev.SignalReceived: lambda run, delivery: run.handlers.signal(delivery),
+    ev.UpdateReceived: lambda run, delivery: run.handlers.update(delivery),
 }

@@ -14,10 +14,6 @@ class WorkflowLogger(logging.Logger):
     Records carry ``workflow_id``, ``run_id`` and ``workflow_type``.
     """
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.parent = logging.getLogger("everact")
-
     def handle(self, record: logging.LogRecord) -> None:
         """Take a record from workflow code, or from anywhere else."""
         instance = running_instance()
@@ -42,4 +38,17 @@ class WorkflowLogger(logging.Logger):
         super().handle(record)
 
 
-workflow_logger = WorkflowLogger("everact.workflow")
+def _make(name: str) -> WorkflowLogger:
+    """Make the logger that ``logging.getLogger(name)`` gives too, so that programs can set its level."""
+    stock = logging.getLoggerClass()
+    logging.setLoggerClass(WorkflowLogger)
+    try:
+        found = logging.getLogger(name)
+    finally:
+        logging.setLoggerClass(stock)
+    if not isinstance(found, WorkflowLogger):  # somebody asked for it before this module was imported
+        found.__class__ = WorkflowLogger
+    return found  # type: ignore[return-value]
+
+
+workflow_logger = _make("everact.workflow")

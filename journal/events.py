@@ -172,6 +172,13 @@ class ConditionMet(Event, tag="cm", frozen=True):
     wait: int
 
 
+class TaskFailed(Event, tag="bf", frozen=True):
+    """Annotation: a background task raised, and no code has looked at it; replay does not compare it."""
+
+    task: str
+    failure: Failure
+
+
 class UpdateCompleted(Event, tag="uc", frozen=True):
     """The handler of the update received as event ``update`` returned."""
 
@@ -235,6 +242,7 @@ AnyEvent = (
     | TimerCancelled
     | ConditionAwaited
     | ConditionMet
+    | TaskFailed
     | UpdateCompleted
     | UpdateFailed
     | HandlerFailed
@@ -249,8 +257,8 @@ Outcome = WorkflowCompleted | WorkflowFailed | WorkflowCancelled | WorkflowTermi
 
 #: Inputs that change the fold only; user code never sees them.
 SILENT = (AttemptFailed, RunStalled, RunReleased)
-#: Outputs that only tell outsiders what the run waits for.
-ANNOTATIONS = (ConditionAwaited, ConditionMet)
+#: Outputs that only tell outsiders what goes on in the run.
+ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed)
 OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)
 
 

@@ -513,3 +513,5 @@ async def test_what_a_background_task_raised_unseen_is_reported_when_the_run_end
         runtime._shard.find(handle.workflow_id).drop_instance()
         await handle.query(W.look)
         assert caplog.text.count("ValueError: in the background") == 1
+        recorded = [event for event in await handle.fetch_history() if event.kind == "TaskFailed"]
+        assert [event.fields["failure"].message for event in recorded] == ["in the background"] * kept

@@ -25,6 +25,7 @@ FROZEN = {
     "tc": ("TimerCancelled", "command"),
     "ca": ("ConditionAwaited", "place wait"),
     "cm": ("ConditionMet", "wait"),
+    "bf": ("TaskFailed", "task failure"),
     "uc": ("UpdateCompleted", "update result"),
     "uf": ("UpdateFailed", "update failure rejected"),
     "hf": ("HandlerFailed", "message failure"),
@@ -69,6 +70,7 @@ SAMPLES = [
     ev.TimerCancelled(9),
     ev.ConditionAwaited("orders.py:12", 2),
     ev.ConditionMet(2),
+    ev.TaskFailed("Task-2", Failure("ValueError")),
     ev.UpdateCompleted(5, NULL),
     ev.UpdateFailed(5, FAILURE, True),
     ev.HandlerFailed(6, FAILURE),
@@ -125,6 +127,9 @@ BYTES = {
     "TimerCancelled": ("94a1549192a27463099090"),
     "ConditionAwaited": ("94a1549193a26361ac6f72646572732e70793a3132029090"),
     "ConditionMet": ("94a1549192a2636d029090"),
+    "TaskFailed": (
+        "94a1549193a26266a65461736b2d329caa56616c75654572726f7290a0a090c0ab6170706c69636174696f6ec2ffc090a09090"
+    ),
     "UpdateCompleted": ("94a1549193a275630592a46e756c6cc4009090"),
     "UpdateFailed": (
         "94a1549194a27566059ca642726f6b656e92ab73686f702e42726f6b656eb26275696c74696e732e457863657074696f"

@@ -78,7 +78,21 @@ class Everything:
         return self.notes
 
 
-WORKFLOWS = [Waits, Everything]
+@workflow.defn
+class Careless:
+    """Ends without looking at what its task raised."""
+
+    async def fail(self) -> None:
+        raise ValueError("unseen")
+
+    @workflow.run
+    async def run(self) -> str:
+        self.task = asyncio.create_task(self.fail())
+        await workflow.sleep(0.001)
+        return "end"
+
+
+WORKFLOWS = [Waits, Everything, Careless]
 ACTIVITIES = [alpha, beta, gamma, unlucky]
 
 
@@ -90,6 +104,9 @@ async def record(write):
             handle = await runtime.spawn(Waits.run, kind, id=f"waits-{kind}")
             await handle.result()
             write(await handle.fetch_history(), f"waits-{kind.replace(' ', '-')}")
+        handle = await runtime.spawn(Careless.run, id="careless")
+        await handle.result()
+        write(await handle.fetch_history(), "careless")
         for ending in ("completed", "failed", "cancelled", "terminated", "open"):
             handle = await runtime.spawn(Everything.run, ending, id=ending)
             state = runtime._shard.find(ending).state
