@@ -89,6 +89,7 @@ class Careless:
     async def run(self) -> str:
         self.task = asyncio.create_task(self.fail())
         await workflow.sleep(0.001)
+        await workflow.sleep(0.002)
         return "end"
 
 
