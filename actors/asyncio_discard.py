@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 from ctypes import py_object, pythonapi
+from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType, GeneratorType
 from typing import Any, Self
 
@@ -60,6 +61,9 @@ def close_coroutines(coroutines: Iterable[Any]) -> int:
     interrupted: KeyboardInterrupt | None = None
     with _Quiet() as quiet:
         for coroutine in coroutines:
+            if isinstance(coroutine, CoroutineType) and getcoroutinestate(coroutine) == CORO_CREATED:
+                _close_unstarted(coroutine)
+                continue
             for _ in range(CLOSE_TRIES):
                 try:
                     coroutine.close()
@@ -78,6 +82,19 @@ def close_coroutines(coroutines: Iterable[Any]) -> int:
     if interrupted is not None:
         raise interrupted
     return quiet.stuck
+
+
+def _close_unstarted(coroutine: CoroutineType[Any, Any, Any]) -> None:
+    """Close a coroutine that never began, and the unstarted ones among its arguments.
+
+    Since Python 3.12 the arguments live until the coroutine is freed, when this thread may not be quiet any more.
+    """
+    arguments = list(coroutine.cr_frame.f_locals.values())
+    coroutine.close()
+    for argument in arguments:
+        for one in argument if isinstance(argument, tuple | list) else (argument,):
+            if isinstance(one, CoroutineType) and getcoroutinestate(one) == CORO_CREATED:
+                _close_unstarted(one)
 
 
 class _Quiet:
