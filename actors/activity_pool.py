@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("everact.runtime")
 
+#: Leaving waits this long, in seconds, before it says what it waits for.
+QUIET_GRACE = 1.0
+
 #: ``(attempt, result or failure)``; called on the loop, once for each attempt that was not withdrawn.
 Ended = Callable[[Attempt, Payload | Failure], None]
 
@@ -108,7 +111,13 @@ class ActivityPool:
         self._waiting_threads.clear()
         if grace > 0 and self._wanted():
             self._all_done = self._loop.create_future()
-            await asyncio.wait([self._all_done], timeout=grace)
+            done, _ = await asyncio.wait([self._all_done], timeout=min(grace, QUIET_GRACE))
+            if not done and grace > QUIET_GRACE:
+                waiting = sorted({attempt.definition.name for attempt in self._running if not attempt.ended})
+                log.warning(
+                    "leaving: waiting up to %g s for activities that run: %s", grace, ", ".join(waiting)
+                )
+                await asyncio.wait([self._all_done], timeout=grace - QUIET_GRACE)
         cut = [attempt for attempt in self._running if not attempt.ended]
         for attempt in cut:
             self.withdraw(attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from collections.abc import Callable
@@ -285,6 +286,11 @@ def activity_definition(fn: object) -> ActivityDefinition:
     """
     definition = getattr(fn, DEFINITION, None)
     if not isinstance(definition, ActivityDefinition):
+        if asyncio.isfuture(fn) or inspect.isawaitable(fn):
+            raise RegistrationError(
+                f"{fn!r} is the result of a call: pass the activity and its arguments, as in "
+                f"execute_activity(charge, order), not execute_activity(charge(order))"
+            )
         name = getattr(fn, "__qualname__", None) or repr(fn)
         raise RegistrationError(f"{name} is not an activity: it lacks the @activity.defn decorator")
     owner = getattr(fn, "__self__", None)

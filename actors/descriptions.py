@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..journal import events as ev
-from ..journal.failures import Failure
+from ..journal.failures import Failure, full_text, one_line
 from ..journal.fold import RunState
 from ..journal.run_index import RunRow
 
@@ -127,7 +127,7 @@ def describe(state: RunState) -> WorkflowDescription:
                 pending.attempt,
                 utc(pending.scheduled_at),
                 utc(pending.next_at) if pending.next_at else None,
-                None if pending.last_failure is None else _one_line(pending.last_failure),
+                None if pending.last_failure is None else one_line(pending.last_failure),
             )
             for command, pending in state.activities.items()
         ),
@@ -136,20 +136,16 @@ def describe(state: RunState) -> WorkflowDescription:
         cancel_requested=state.cancel is not None,
         backlog=0 if state.outcome else len(state.unread),
         dead_letters=(
-            *(f"event {letter.message}: {_one_line(letter.failure)}" for letter in state.dead_letters),
+            *(f"event {letter.message}: {one_line(letter.failure)}" for letter in state.dead_letters),
             *(
                 f"event {number}: {event.name!r} was not delivered before the run ended"
                 for number, event in (state.unread.items() if state.outcome else ())
                 if isinstance(event, ev.Message)
             ),
         ),
-        failure=None if failure is None else failure.trace.rstrip() or _one_line(failure),
+        failure=None if failure is None else full_text(failure),
         history_length=state.last_event,
     )
-
-
-def _one_line(failure: Failure) -> str:
-    return f"{failure.type}: {failure.message}"
 
 
 @dataclass(frozen=True)
@@ -195,6 +191,9 @@ class History:
                 inside += record.outputs
             for event in inside:
                 self.events.append(HistoryEvent(len(self.events) + 1, utc(at), type(event).__name__, event))
+
+    def __repr__(self) -> str:
+        return f"<History of {self.workflow_id!r}, run {self.run_id}: {len(self.events)} events>"
 
     def __iter__(self) -> Iterator[HistoryEvent]:
         return iter(self.events)

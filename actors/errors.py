@@ -90,6 +90,19 @@ class WorkflowNotFoundError(EveractError):
         return f"no workflow {self.workflow_id!r}{run} in this journal: spawn it first, or check the id"
 
 
+class WorkflowTypeError(EveractError):
+    """The id belongs to a workflow of another type than the call asked for; nothing was written."""
+
+    def __init__(self, workflow_id: str, actual: str, wanted: str) -> None:
+        super().__init__(workflow_id, actual, wanted)
+        self.workflow_id = workflow_id
+        self.actual = actual
+        self.wanted = wanted
+
+    def __str__(self) -> str:
+        return f"workflow {self.workflow_id!r} is a {self.actual}, not a {self.wanted}: check the id and the class"
+
+
 class WorkflowClosedError(EveractError):
     """The message came after the run had ended; it was not accepted."""
 
@@ -247,15 +260,26 @@ class FailureError(EveractError):
         Args:
             kind: The class, or its bare or dotted name.
         """
-        error: BaseException | None = self
-        while error is not None:
-            failure = error.failure if isinstance(error, FailureError) else None
-            names = failure.names() if failure else frozenset(class_names(type(error)))
-            wanted = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-            if wanted in names:
-                return True
-            error = error.__cause__
+        return _caused_by(self, kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _caused_by(error: BaseException | None, wanted: str) -> bool:
+    if error is None:
         return False
+    if isinstance(error, FailureError) and error.failure is not None:
+        return any(wanted in failure.names() for failure in error.failure.tree())
+    if wanted in Failure(type(error).__name__, class_names(type(error))).names():
+        return True
+    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return any(_caused_by(inner, wanted) for inner in (*members, error.__cause__))
+
+
+class FailureGroupError(ExceptionGroup[Exception], FailureError):
+    """An exception group that came out of the journal; ``except*`` sees its members."""
+
+    def derive(self, excs: Sequence[Exception], /) -> FailureGroupError:  # type: ignore[override]
+        """A group of some of its members."""
+        return FailureGroupError(self.message, excs)
 
 
 class ApplicationError(FailureError):

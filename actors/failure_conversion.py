@@ -19,6 +19,8 @@ from ..journal.failures import (
     class_names,
     clean,
     format_trace,
+    one_line,
+    raised_at,
     safe_message,
 )
 from ..journal.payload_trouble import glimpse
@@ -29,6 +31,7 @@ from .errors import (
     ActivityTimeoutError,
     ApplicationError,
     FailureError,
+    FailureGroupError,
     NondeterminismError,
 )
 from .options import microseconds
@@ -65,8 +68,10 @@ def failure_of(
     non_retryable = False
     next_delay = -1
     name = type(error).__name__
-    message = safe_message(error)
-    if isinstance(error, NondeterminismError):
+    message = safe_message(error) or raised_at(error)
+    if isinstance(error, BaseExceptionGroup):
+        message = clean(error.message)
+    elif isinstance(error, NondeterminismError):
         details = tuple(_encode_detail(value, converter) for value in error.args)
     elif isinstance(error, ApplicationError):
         name = clean(str(error.type)) if type(error) is ApplicationError else name
@@ -113,8 +118,10 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
         failure: As stored.
         converter: Decodes the details; a detail that does not decode comes back as its ``Payload``.
     """
-    error: FailureError
-    if failure.kind == "activity" and failure.source is not None:
+    error: Exception
+    if failure.group:
+        error = FailureGroupError(failure.message, [error_of(member, converter) for member in failure.group])
+    elif failure.kind == "activity" and failure.source is not None:
         activity_type, command, attempt = failure.source
         error = ActivityError(failure.message, activity_type, command, attempt, failure.retry_state)
     elif failure.kind == "timeout" and failure.source is not None:
@@ -122,7 +129,7 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
     elif failure.kind == "cancelled" and failure.source is not None:
         error = ActivityCancelledError(failure.message or "the activity was cancelled")
     elif failure.type == "NondeterminismError" and len(failure.details) == _NONDETERMINISM_ARGS:
-        return NondeterminismError(*(_decode_detail(payload, converter) for payload in failure.details))
+        error = NondeterminismError(*(_decode_detail(payload, converter) for payload in failure.details))
     else:
         error = ApplicationError(
             failure.message,
@@ -130,7 +137,10 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
             type=failure.type,
             non_retryable=failure.non_retryable,
         )
-    error.failure = failure
+    if isinstance(error, FailureError):
+        error.failure = failure
+    if failure.trace and not failure.group:
+        error.add_note(f"It was raised here:\n{failure.trace.rstrip()}")
     if failure.cause is not None:
         error.__cause__ = error_of(failure.cause, converter)
     return error
@@ -151,7 +161,7 @@ def activity_failure(
     return Failure(
         type="ActivityError",
         bases=class_names(ActivityError),
-        message=f"activity {activity_type!r} failed after {attempts} ({retry_state}): {cause.type}: {cause.message}",
+        message=f"activity {activity_type!r} failed after {attempts} ({retry_state}): {one_line(cause)}",
         cause=cause,
         kind="activity",
         source=(activity_type, command, attempt),

@@ -25,6 +25,7 @@ from .errors import (
     WorkflowFailedError,
     WorkflowNotRegisteredError,
     WorkflowTerminatedError,
+    WorkflowTypeError,
 )
 from .failure_conversion import error_of
 from .options import check_request_id, check_text, microseconds
@@ -60,6 +61,7 @@ class Messenger:
         """Find the run and the handler, and encode the arguments; nothing is written."""
         actor = self._open().find(ref.workflow_id, ref.run_id)
         name = _handler_name(kind, handler)
+        self._check_type(ref, actor)
         definition = actor.definition or ref._definition
         if definition is None:  # its type is not registered: the message is kept as it is
             payloads = tuple(self._converter.encode(arg, where=f"argument of {kind} {name}") for arg in args)
@@ -70,6 +72,12 @@ class Messenger:
             raise UnknownHandlerError(kind, name, definition.name, list(handlers))
         payloads, _ = found.codec.encode_args(self._converter, args)
         return actor, name, payloads, found
+
+    @staticmethod
+    def _check_type(ref: ActorRef[Any], actor: WorkflowActor) -> None:
+        kind = actor.state.started.workflow_type
+        if ref._definition is not None and ref._definition.name != kind:
+            raise WorkflowTypeError(actor.workflow_id, kind, ref._definition.name)
 
     async def signal(
         self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
@@ -157,6 +165,7 @@ class Messenger:
         if on_stall not in ("raise", "wait"):
             raise ValueError(f"on_stall must be 'raise' or 'wait', not {on_stall!r}")
         actor = shard.find(ref.workflow_id, ref.run_id)
+        self._check_type(ref, actor)
         future: asyncio.Future[Any] = shard.loop.create_future()
         waiter = (future, on_stall == "raise")
         if actor.is_closed:

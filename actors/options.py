@@ -83,9 +83,8 @@ class RetryPolicy:
             ValueError: A value is out of its range.
             TypeError: A value is of the wrong type.
         """
-        positive_microseconds("RetryPolicy.initial_interval", self.initial_interval)
-        positive_microseconds("RetryPolicy.maximum_interval", self.maximum_interval)
-        if self.maximum_interval < self.initial_interval:
+        initial = positive_microseconds("RetryPolicy.initial_interval", self.initial_interval)
+        if positive_microseconds("RetryPolicy.maximum_interval", self.maximum_interval) < initial:
             raise ValueError("RetryPolicy.maximum_interval is shorter than initial_interval")
         for name in ("backoff_coefficient", "jitter"):
             number = getattr(self, name)

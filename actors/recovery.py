@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from ..journal.errors import CommitUnknownError
@@ -12,6 +13,8 @@ from ..journal.run_index import load
 from ..journal.writer import Raise, settle
 from .errors import WorkflowNotRegisteredError
 from .workflow_actor import WorkflowActor
+
+log = logging.getLogger("everact.runtime")
 
 if TYPE_CHECKING:
     from .shard import Shard
@@ -30,6 +33,9 @@ def recover(shard: Shard) -> None:
         _adopt(shard, actor, state)
         _retry_stalled(shard, actor)
     fault_point("recovery.after")
+    log.info(
+        "journal %s: %d runs, %d of them open", shard.store.journal_id, len(shard.index.rows), len(states)
+    )
 
 
 def rebuild(shard: Shard) -> None:
@@ -102,7 +108,7 @@ def _retry_stalled(shard: Shard, actor: WorkflowActor) -> None:
     stall = actor.state.stall
     if actor.definition is None:
         error = WorkflowNotRegisteredError(actor.state.started.workflow_type, list(shard.workflows))
-        message = str(error)
+        message = f"{error} If the class was renamed, let it keep its stored name: @workflow.defn(name=...)."
         if stall is None or stall.failure.message != message:
             failure = Failure(
                 type="WorkflowNotRegisteredError", bases=class_names(type(error)), message=message

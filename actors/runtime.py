@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from os import PathLike, fspath
@@ -374,6 +375,11 @@ class Runtime:
         mark = getattr(run, "__dict__", {}).get(MARK)
         if not isinstance(mark, Mark) or mark.kind != "run":
             what = getattr(run, "__qualname__", None) or repr(run)
+            if inspect.iscoroutine(run):
+                run.close()
+                raise RegistrationError(
+                    f"{what}() was called: pass the workflow class and its arguments, as in spawn(Order, order)"
+                )
             raise RegistrationError(
                 f"{what} is neither a workflow class, nor the run method of one, nor the name of a workflow type"
             )

@@ -16,7 +16,7 @@ from typing import Any
 from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.errors import CommitUnknownError, EveractError, PayloadError
-from ..journal.failures import Failure
+from ..journal.failures import Failure, full_text
 from ..journal.fault_points import fault_point
 from ..journal.ids import random_id
 from ..journal.payloads import Payload, PayloadConverter
@@ -38,6 +38,7 @@ from .errors import (
     WorkflowHeldError,
     WorkflowNotFoundError,
     WorkflowQuarantinedError,
+    WorkflowTypeError,
 )
 from .failure_conversion import activity_failure, error_of
 from .options import IfClosed, IfRunning
@@ -125,8 +126,11 @@ class Shard:
                     # Not the user's code: that is caught inside. One run's trouble never stops the others.
                     log.exception("workflow %r: internal error in a turn", actor.workflow_id)
                     actor.drop_instance()
-                except BaseException:  # KeyboardInterrupt: what the run has not handled is still there
-                    self.enqueue(actor)
+                except BaseException as error:
+                    # KeyboardInterrupt in a turn that perhaps never ends: running it again would ask for another.
+                    self.stop(
+                        RuntimeClosedError(f"the Runtime was interrupted in a turn ({type(error).__name__})")
+                    )
                     raise
                 if self.clock.steady() > end:
                     break
@@ -263,6 +267,13 @@ class Shard:
                 self._answer_start(repeated, future, value)
                 return repeated, future
         decision = decide_start(current.state.status if current else None, if_running, if_closed)
+        if current is not None and decision == "attach":
+            kind = current.state.started.workflow_type
+            if kind != definition.name:
+                self._answer_start(
+                    current, future, Raise(WorkflowTypeError(workflow_id, kind, definition.name))
+                )
+                return current, future
         if current is not None and decision in ("attach", "refuse"):
             refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
             self._answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
@@ -362,7 +373,7 @@ class Shard:
         """A run has stopped: nobody is left hanging."""
         stall = actor.state.stall
         assert stall is not None
-        about = (stall.kind, stall.failure.trace or f"{stall.failure.type}: {stall.failure.message}")
+        about = (stall.kind, full_text(stall.failure))
         message = "workflow %r (run %s) is %s: %s"
         self.writer.open.effects.append((log.error, (message, actor.workflow_id, actor.run_id, *about)))
         for waiter, wakes in actor.result_waiters:
@@ -435,6 +446,32 @@ class Shard:
         actor.attempts.clear()
         self.forget(actor)
         self._keep_closed(actor)
+
+    def log_attempt(self, actor: WorkflowActor, event: ev.AttemptFailed) -> None:
+        """An attempt failed and another will follow: say so, or a mistake looks like a slow activity."""
+        pending = actor.state.activities.get(event.command)
+        if pending is None:
+            return
+        most = (pending.scheduled.retry or ev.RetryRecord()).maximum_attempts
+        log.warning(
+            "activity %r of workflow %r: attempt %d%s failed, the next one starts in %.1f s: %s",
+            pending.scheduled.activity_type,
+            actor.workflow_id,
+            event.attempt,
+            f" of {most}" if most else "",
+            max(0, event.next_at - self.now()) / 1_000_000,
+            full_text(event.failure),
+        )
+
+    def log_dead_letter(self, actor: WorkflowActor, event: ev.HandlerFailed) -> None:
+        """A signal could not be handled; its sender has gone on."""
+        text = full_text(event.failure)
+        log.error("workflow %r: the signal of event %d failed: %s", actor.workflow_id, event.message, text)
+
+    def log_failed(self, actor: WorkflowActor, event: ev.WorkflowFailed) -> None:
+        """A run failed; perhaps nobody waits for it."""
+        text = full_text(event.failure)
+        log.warning("workflow %r (run %s) failed: %s", actor.workflow_id, actor.run_id, text)
 
     def emit_logs(self, records: list[logging.LogRecord]) -> None:
         """Let log records of durable turns go."""

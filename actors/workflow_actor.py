@@ -185,6 +185,7 @@ class WorkflowActor:
         elif kind is ev.AttemptFailed:
             self._write(ev.Turn((event,)), self.shard.now(), reply)
             self.shard.writer.open.effects.append((self.shard.arm_retry, (self, event.command)))
+            self.shard.writer.open.effects.append((self.shard.log_attempt, (self, event)))
         elif kind is ev.WorkflowTerminated:
             self.close_at_once(event, reply)
         else:
@@ -407,6 +408,12 @@ class WorkflowActor:
     def _timer_started(self, event: ev.TimerStarted) -> None:
         self.shard.writer.open.effects.append((self.shard.arm_timer, (self, event.command)))
 
+    def _dead_letter(self, event: ev.HandlerFailed) -> None:
+        self.shard.writer.open.effects.append((self.shard.log_dead_letter, (self, event)))
+
+    def _failed(self, event: ev.WorkflowFailed) -> None:
+        self.shard.writer.open.effects.append((self.shard.log_failed, (self, event)))
+
     def _update_done(self, event: ev.UpdateCompleted | ev.UpdateFailed) -> None:
         for waiter in self.update_waiters.pop(event.update, ()):
             self.shard.writer.open.waiters.append((waiter, event))
@@ -455,4 +462,6 @@ _EFFECTS: dict[type, Any] = {
     ev.TimerStarted: WorkflowActor._timer_started,
     ev.UpdateCompleted: WorkflowActor._update_done,
     ev.UpdateFailed: WorkflowActor._update_done,
+    ev.HandlerFailed: WorkflowActor._dead_letter,
+    ev.WorkflowFailed: WorkflowActor._failed,
 }

@@ -3,6 +3,14 @@
 Layers, low to high: journal < supervision < actors < cluster < everact.
 """
 
+import importlib.util as _util
+
+if _util.find_spec(f"{__name__}.actors") is None:
+    raise ImportError(
+        "this is the folder 'everact' of a checkout, not the installed package: run your program in another directory, "
+        "or install the checkout with 'pip install -e .'"
+    )
+
 from . import activity, exceptions, workflow
 from ._version import __version__
 from .actors.addresses import Address

@@ -9,6 +9,7 @@ from .actors.errors import (
     ActivityTimeoutError,
     ApplicationError,
     FailureError,
+    FailureGroupError,
     NondeterminismError,
     QueryFailedError,
     RegistrationError,
@@ -28,6 +29,7 @@ from .actors.errors import (
     WorkflowNotRegisteredError,
     WorkflowQuarantinedError,
     WorkflowTerminatedError,
+    WorkflowTypeError,
 )
 from .actors.event_loop import ForbiddenInWorkflowError, ReadOnlyError
 from .journal.errors import (
@@ -57,6 +59,7 @@ __all__ = [
     "CommitUnknownError",
     "EveractError",
     "FailureError",
+    "FailureGroupError",
     "ForbiddenInWorkflowError",
     "JournalAccessError",
     "JournalClosedError",
@@ -90,4 +93,5 @@ __all__ = [
     "WorkflowNotRegisteredError",
     "WorkflowQuarantinedError",
     "WorkflowTerminatedError",
+    "WorkflowTypeError",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 
 import msgspec
 
@@ -51,6 +52,27 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
         """Every name by which a user may mean this failure: bare and dotted, of the class and its bases."""
         return frozenset([self.type, *self.bases, *(b.rpartition(".")[2] for b in self.bases)])
 
+    def tree(self) -> Iterator[Failure]:
+        """This failure, its members and its causes."""
+        yield self
+        for inner in (*self.group, *([self.cause] if self.cause is not None else ())):
+            yield from inner.tree()
+
+
+def one_line(failure: Failure) -> str:
+    """``Type: message``, without what is empty."""
+    return f"{failure.type}: {failure.message}" if failure.message else failure.type
+
+
+def full_text(failure: Failure) -> str:
+    """A failure with its traces, its members and its chain of causes, for logs and people."""
+    text = failure.trace.rstrip() or one_line(failure)
+    for number, member in enumerate(failure.group, 1):
+        text += f"\nmember {number}: {full_text(member)}"
+    if failure.cause is not None:
+        text += f"\ncaused by: {full_text(failure.cause)}"
+    return text
+
 
 def class_names(cls: type[BaseException]) -> tuple[str, ...]:
     """Full dotted names of a class and its bases, nearest first, without ``object``."""
@@ -65,10 +87,26 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:half]}\n... {len(text) - limit} characters left out ...\n{text[-half:]}"
 
 
+def raised_at(error: BaseException) -> str:
+    """Where an error was raised, for one that says nothing else; empty when that is unknown."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"raised at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+
+
 def format_trace(error: BaseException) -> str:
-    """The traceback of this error alone (causes are kept apart), shortened."""
-    lines = traceback.format_exception(type(error), error, error.__traceback__, chain=False)
-    return shorten(clean("".join(lines)), TRACE_LIMIT)
+    """The traceback of this error alone (causes are kept apart), shortened; our own frames are left out."""
+    report = traceback.TracebackException(type(error), error, error.__traceback__, max_group_width=0)
+    report.__cause__ = report.__context__ = None
+    if isinstance(error, BaseExceptionGroup):
+        report.exceptions = None
+    ours = [
+        frame.f_globals.get("__name__", "").partition(".")[0] == "everact"
+        for frame, _line in traceback.walk_tb(error.__traceback__)
+    ]
+    if not all(ours):
+        kept = [summary for summary, own in zip(report.stack, ours, strict=False) if not own]
+        report.stack = traceback.StackSummary.from_list(kept)
+    return shorten(clean("".join(report.format(chain=False))), TRACE_LIMIT)
 
 
 def safe_message(error: BaseException) -> str:

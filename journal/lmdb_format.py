@@ -10,7 +10,13 @@ from pathlib import Path
 
 import lmdb
 
-from .errors import JournalAccessError, JournalCorruptError, JournalVersionError, NotAJournalError
+from .errors import (
+    JournalAccessError,
+    JournalCorruptError,
+    JournalError,
+    JournalVersionError,
+    NotAJournalError,
+)
 from .fault_points import fault_point
 from .lmdb_lock import LOCK_FILE, Opened
 
@@ -136,7 +142,7 @@ def inspect(path: str, *, locked: bool) -> Found:
             f"the journal {path!r} cannot be read by this user ({error.strerror}): "
             f"change the rights of {error.filename!r}"
         ) from error
-    return _look_inside(path, begun=begun, lock=live and LOCK_TABLE in names)
+    return _look_inside(path, begun=begun, lock=live and LOCK_TABLE in names, pad=locked)
 
 
 def is_blank(data: Path) -> bool:
@@ -158,13 +164,13 @@ def _check_head(path: str, data: Path) -> None:
         )
 
 
-def _look_inside(path: str, *, begun: bool, lock: bool) -> Found:
+def _look_inside(path: str, *, begun: bool, lock: bool, pad: bool) -> Found:
     try:
         env = lmdb.open(path, readonly=True, create=False, lock=lock, max_dbs=16, lib_version=0)
     except lmdb.Error as error:
         raise open_error(path, error) from error
     try:
-        _check_length(path, env)
+        _check_length(path, env, pad=pad)
         with env.begin() as txn:
             if not txn.stat()["entries"] and begun:
                 return Found.NOTHING
@@ -186,11 +192,17 @@ def _look_inside(path: str, *, begun: bool, lock: bool) -> Found:
     return Found.JOURNAL
 
 
-def _check_length(path: str, env: lmdb.Environment) -> None:
-    """Refuse a data file that was cut: to touch a page beyond its end would kill the process (SIGBUS)."""
+def _check_length(path: str, env: lmdb.Environment, *, pad: bool) -> None:
+    """Refuse a data file that was cut: to touch a page beyond its end would kill the process (SIGBUS).
+
+    The last pages may be free ones that were never written, so a file that lacks a few of them may be whole. It is
+    padded (``pad``) by whoever is going to write: if they held something after all, the zeros are found out as damage.
+    """
     needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     size = Path(path, DATA_FILE).stat().st_size
-    # The last pages may be free ones that were never written.
+    if pad and needed - _UNWRITTEN_PAGES * env.stat()["psize"] <= size < needed:
+        os.truncate(Path(path, DATA_FILE), needed)
+        return
     if size < needed - _UNWRITTEN_PAGES * env.stat()["psize"]:
         raise JournalCorruptError(
             f"the data file of the journal {path!r} was cut to {size} bytes, its pages need {needed}, "
@@ -211,9 +223,13 @@ def _check_version(path: str, version: str) -> None:
     )
 
 
-def open_error(path: str, error: Exception) -> JournalAccessError:
+def open_error(path: str, error: Exception) -> JournalError:
     """Return the error to raise when LMDB did not open a directory that looked right."""
     text = str(error)
+    if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.InvalidError):
+        return JournalCorruptError(
+            f"the data file of the journal {path!r} is damaged ({text}): restore it from a backup"
+        )
     if "already open in this process" in text:
         reason = (
             "this process has it open outside of Everact, or was forked from one that has it open: "

@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 from support.hosting import gate, hosted, kinds, settled
 
-from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
+from everact import ActivityError, ApplicationError, FailureError, RetryPolicy, activity, workflow
 from everact.exceptions import (
     QueryFailedError,
+    RuntimeClosedError,
     UpdateFailedError,
     UpdateRejectedError,
     WorkflowFailedError,
@@ -140,7 +141,7 @@ async def test_the_sender_of_an_update_gets_what_its_handler_raised(handler, kin
         with pytest.raises(UpdateFailedError) as caught:
             await handle.execute_update(handler, kind)
         cause = caught.value.__cause__
-        assert isinstance(cause, ApplicationError)
+        assert isinstance(cause, FailureError)
         assert cause.caused_by(type(MAKE[kind]))
         if kind == "application":
             assert (cause.message, cause.details) == ("refused", (7,))
@@ -450,7 +451,7 @@ async def test_a_crash_of_one_run_stops_no_other():
 
 
 async def test_a_keyboard_interrupt_in_workflow_code_loses_no_event():
-    """Ctrl-C while a turn runs: the turn never was, and is run when the loop goes on."""
+    """Ctrl-C while a turn runs: the turn never was, the runtime stops, and the next start goes on."""
     pressed = []
 
     async def body(self):
@@ -461,9 +462,10 @@ async def test_a_keyboard_interrupt_in_workflow_code_loses_no_event():
 
     W = run_of(body)
     loop_errors = []
-    runtime = hosted(MemoryJournal(), W)
+    journal = MemoryJournal()
+    runtime = hosted(journal, W)
     async with runtime:
-        handle = await runtime.spawn(W.run)
+        handle = await runtime.spawn(W.run, id="w")
         shard = runtime._shard
         pump = shard._pump
 
@@ -474,9 +476,15 @@ async def test_a_keyboard_interrupt_in_workflow_code_loses_no_event():
                 loop_errors.append(error)
 
         shard._pump = guarded
+        with pytest.raises(RuntimeClosedError, match="interrupted in a turn \\(KeyboardInterrupt\\)"):
+            await handle.signal("end")
+        with pytest.raises(RuntimeClosedError):
+            await handle.result()
+    assert len(loop_errors) == 1
+    async with hosted(journal, W) as runtime:
+        handle = runtime.ref("w", W)
         await handle.signal("end")
         assert await handle.result() == ""
-    assert len(loop_errors) == 1
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -11,7 +11,7 @@ import pytest
 
 import everact
 from everact import exceptions
-from everact.exceptions import EveractError, FailureError
+from everact.exceptions import ApplicationError, EveractError, FailureError
 from everact.journal.failures import Failure
 
 pytestmark = pytest.mark.smoke
@@ -22,6 +22,7 @@ ARGUMENTS = {
     "ActivityNotRegisteredError": ("charge", ["ship", "pack"]),
     "AppendRefusedError": ((1, 2), (3, 4)),
     "ApplicationError": ("no stock", 7, {"item": "tea"}),
+    "FailureGroupError": ("two things failed", [ApplicationError("a"), ValueError("b")]),
     "ForbiddenInWorkflowError": ("loop.stop", "return from run"),
     "JournalLockedError": ("/orders", 4711),
     "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9),
@@ -40,6 +41,7 @@ ARGUMENTS = {
     "WorkflowNotRegisteredError": ("Orders", ["Parcels"]),
     "WorkflowQuarantinedError": ("order-42", "run-1", "KeyError: x"),
     "WorkflowTerminatedError": ("order-42", "run-1", "no stock"),
+    "WorkflowTypeError": ("order-42", "Orders", "Parcels"),
 }
 #: Programs have their own errors.
 PROGRAMS = ("everact.bench", "everact.cli", "everact.demo")
@@ -100,13 +102,13 @@ def test_an_error_keeps_its_constructors_arguments_and_can_be_pickled(name):
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         again = pickle.loads(pickle.dumps(error, protocol))
         assert type(again) is type(error)
-        assert again.args == arguments
+        assert repr(again.args) == repr(arguments)
         assert str(again) == str(error)
-        assert vars(again) == vars(error)
+        assert repr(vars(again)) == repr(vars(error))
     assert str(copy.copy(error)) == str(error)
 
 
-@pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.parametrize("name", sorted(set(ARGUMENTS) - {"FailureGroupError"}))  # its names are CPython's
 def test_an_error_says_all_that_it_was_given(name):
     error = ERRORS[name](*ARGUMENTS[name])
     parameters = [

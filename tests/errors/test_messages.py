@@ -370,7 +370,7 @@ class Unprintable:
         (ApplicationError("x", Unprintable(), lambda: 1), "ApplicationError: x"),
         (ApplicationError("x" * 1_000_000), "characters left out"),
         (TimeoutError("\ud800"), "TimeoutError: ?"),
-        (ExceptionGroup("\ud800", [ApplicationError("\ud800")]), "ExceptionGroup: ? (1 sub-exception)"),
+        (ExceptionGroup("\ud800", [ApplicationError("\ud800")]), "ExceptionGroup: ?"),
     ],
 )
 async def test_a_failure_whose_parts_have_no_stored_form_still_ends_the_run(error, text):

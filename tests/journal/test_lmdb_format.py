@@ -342,3 +342,22 @@ def test_a_data_file_without_rights_to_write_can_be_read(open_directory):
     assert as_another_user(path, read_only=True) == "opened"
     assert "cannot be written by this user" in as_another_user(path)
     assert snapshot(path) == before
+
+
+@pytest.mark.parametrize("pages", [1, 2, 5, 9, 15])
+def test_a_file_that_lacks_its_last_pages_never_kills_the_process(tmp_journal, pages):
+    """A touched page beyond the end of the file is a SIGBUS, so this runs elsewhere."""
+    store = LmdbStore(tmp_journal, durability="os")
+    for number in range(1, 61):
+        store.append(store.position, [Entry(number, 1, 0, 1, os.urandom(900))])
+    store.close()
+    data = tmp_journal / "data.mdb"
+    os.truncate(data, data.stat().st_size - pages * 4096)
+    script = Script(
+        "store = LmdbStore(path); list(store.scan()); store.append(store.position, [])", tmp_journal
+    )
+    with script as other:
+        stderr = other.process.communicate()[1]
+    assert other.process.returncode == 1
+    assert "JournalCorruptError" in stderr
+    assert "damaged" in stderr

@@ -106,6 +106,7 @@ FROZEN = {
         "CommitUnknownError",
         "EveractError",
         "FailureError",
+        "FailureGroupError",
         "ForbiddenInWorkflowError",
         "JournalAccessError",
         "JournalClosedError",
@@ -139,6 +140,7 @@ FROZEN = {
         "WorkflowNotRegisteredError",
         "WorkflowQuarantinedError",
         "WorkflowTerminatedError",
+        "WorkflowTypeError",
     ],
     "everact.workflow": [
         "ActivityHandle",
