@@ -59,7 +59,9 @@ def failure_of(
         depth: How deep in the chain of causes this error is.
     """
     if isinstance(error, FailureError) and error.failure is not None and not kind:
-        return error.failure
+        if error.failure.trace:
+            return error.failure
+        return msgspec.structs.replace(error.failure, trace=format_trace(error))  # where it left the workflow
     cause = error.__cause__
     if cause is None and not error.__suppress_context__:
         cause = error.__context__

@@ -58,9 +58,9 @@ class RetryPolicy:
     """When a failed attempt is repeated.
 
     Attributes:
-        initial_interval: Wait before the second attempt; more than zero.
+        initial_interval: Wait before the second attempt, a timedelta or seconds; more than zero.
         backoff_coefficient: The wait is multiplied by this for each further attempt; 1 or more.
-        maximum_interval: Longest wait.
+        maximum_interval: Longest wait, likewise.
         maximum_attempts: Attempts in all; 0 is no limit.
         jitter: The wait varies by this share both ways, 0 to 1.
         retry_on: Only errors of these classes are repeated; None is all. Classes match their subclasses;
@@ -68,9 +68,9 @@ class RetryPolicy:
         non_retryable_error_types: Errors of these classes are not repeated.
     """
 
-    initial_interval: timedelta = timedelta(seconds=1)
+    initial_interval: timedelta | float = timedelta(seconds=1)
     backoff_coefficient: float = 2.0
-    maximum_interval: timedelta = timedelta(seconds=60)
+    maximum_interval: timedelta | float = timedelta(seconds=60)
     maximum_attempts: int = 10
     jitter: float = 0.1
     retry_on: Sequence[type[BaseException] | str] | None = None
