@@ -3,7 +3,8 @@
 The rule for authors:
 
 * The blocks of a page share one namespace. ``await`` and ``async with`` are allowed at top level, as in
-  ``python -m asyncio``; a block that calls ``asyncio.run`` itself is fine too. Each page has an empty directory.
+  ``python -m asyncio``; a block that calls ``asyncio.run`` itself is fine too. Each page has an empty directory,
+  and what it sets on Everact's loggers holds for that page only.
 * A ``text`` block right behind a ``python`` block is exactly what that block prints.
 * ``<!-- not run -->`` on the line before a block keeps it from running. It is for fragments only.
 * ``<!-- run by tests/docs/... -->`` there says that another test runs it, as a program of its own.
@@ -14,9 +15,11 @@ import asyncio
 import contextlib
 import inspect
 import io
+import logging
 import re
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +72,22 @@ def run_block(block: Block, name: str, space: dict[str, object], runner: asyncio
     return printed.getvalue()
 
 
+@pytest.fixture
+def _loggers_of_its_own() -> Iterator[None]:
+    """What a page sets on Everact's loggers is gone after it, as after a program."""
+    loggers = [
+        logging.getLogger(name)
+        for name in ("everact", "everact.runtime", "everact.workflow", "everact.activity")
+    ]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_loggers_of_its_own")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = blocks_of(page)
