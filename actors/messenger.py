@@ -28,8 +28,9 @@ from .errors import (
     WorkflowTypeError,
 )
 from .failure_conversion import error_of
+from .mailbox import Inspection, Mail, Query
 from .options import check_request_id, check_text, microseconds
-from .workflow_actor import Inspection, Mail, Query, WorkflowActor
+from .workflow_actor import WorkflowActor
 
 if TYPE_CHECKING:
     from .handles import ActorRef, OnStall
@@ -169,16 +170,18 @@ class Messenger:
         future: asyncio.Future[Any] = shard.loop.create_future()
         waiter = (future, on_stall == "raise")
         if actor.is_closed:
-            shard.writer.answer(actor.batch, future, actor.state.outcome)
+            actor.batch.answer(future, actor.state.outcome)
         elif actor.is_stalled and on_stall == "raise":
             shard.refuse_stalled(actor, future)
         else:
             actor.result_waiters.append(waiter)
         try:
             if seconds is not None and not await wait_within(future, seconds):
+                waiting_on = ""
+                if actor.batch.durable:  # or it would tell of what may still be lost (R5)
+                    waiting_on = f" (waiting on: {descriptions.describe(actor.state).waiting_on})"
                 raise ResultTimeoutError(
-                    f"workflow {actor.workflow_id!r} had no result within {seconds:g} s; it goes on "
-                    f"(waiting on: {descriptions.describe(actor.state).waiting_on})"
+                    f"workflow {actor.workflow_id!r} had no result within {seconds:g} s; it goes on{waiting_on}"
                 )
             outcome = await future
         finally:

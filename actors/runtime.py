@@ -198,11 +198,8 @@ class Runtime:
             shard.stop(
                 RuntimeClosedError("the Runtime was left; the run is durable and goes on at the next start")
             )
-            shard.writer.close()
+            shard.close()
             shard.pool.close()
-            for actor in shard.actors.values():
-                actor.drop_instance()
-            shard.forget_closed()
             if self._store is not None:
                 self._store.close()
 
@@ -265,6 +262,8 @@ class Runtime:
         start_policies.check(if_running, if_closed)
         workflow_id = check_workflow_id(options["id"]) if "id" in options else random_id()
         request_id = check_request_id(options.get("request_id"))
+        if request_id and "id" not in options:
+            raise ValueError("request_id needs an id: a repeat is recognised by both")
         payloads, _ = definition.codec.encode_args(self._converter, args)
         actor, durable = shard.start(
             definition,

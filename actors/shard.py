@@ -15,14 +15,14 @@ from typing import Any
 
 from ..journal import events as ev
 from ..journal.clock import Clock
-from ..journal.errors import CommitUnknownError, EveractError, PayloadError
+from ..journal.errors import AppendRefusedError, CommitUnknownError, EveractError, PayloadError
 from ..journal.failures import Failure, full_text
 from ..journal.fault_points import fault_point
 from ..journal.ids import random_id
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.run_index import RunIndex, RunRow
 from ..journal.store import JournalStore
-from ..journal.writer import Batch, GroupCommit, Raise, settle
+from ..journal.writer import Batch, GroupCommit, Raise
 from . import recovery
 from .activity_pool import ActivityPool
 from .attempts import Attempt
@@ -41,17 +41,21 @@ from .errors import (
     WorkflowTypeError,
 )
 from .failure_conversion import activity_failure, error_of
+from .mailbox import Inspection, Reply
 from .options import IfClosed, IfRunning
 from .retries import decide as decide_retry
 from .start_policies import decide as decide_start
 from .timers import TimerQueue
-from .workflow_actor import Inspection, Reply, WorkflowActor
+from .workflow_actor import WorkflowActor
 from .workflow_logger import workflow_logger
 
 log = logging.getLogger("everact.runtime")
 
 #: Ended runs kept ready for questions about them.
 CLOSED_KEPT = 1000
+#: Pause before the second rebuild in a row after failed commits, and the longest one, in seconds.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 5.0
 #: The pump lets the loop's other work go on after this long, in seconds.
 PUMP_SLICE = 0.005
 
@@ -95,12 +99,14 @@ class Shard:
         self._pump_scheduled = False
         self._idle: asyncio.Future[None] | None = None
         self._jitter = random.Random()  # noqa: S311  (not part of any decision that is replayed)
-        self.open_writer()
+        self._starts: dict[tuple[str, str], WorkflowActor] = {}
+        self._failures = 0
+        self._rebuild_handle: asyncio.TimerHandle | None = None
 
     # --- turns
 
     def open_writer(self) -> None:
-        """Begin an incarnation of the writer."""
+        """Begin an incarnation of the writer; what is in the mailboxes goes on."""
         self.writer = GroupCommit(self.store, self.loop, self._committed, self._commit_failed)
 
     def enqueue(self, actor: WorkflowActor) -> None:
@@ -111,40 +117,43 @@ class Shard:
             self._pump_scheduled = True
             self.loop.call_soon(self._pump)
 
+    def enqueue_later(self, actor: WorkflowActor, delay: float) -> None:
+        """Give an actor a turn after ``delay`` seconds, or as soon as it gets mail."""
+        self.loop.call_later(delay, self._enqueue_again, actor)
+
+    def _enqueue_again(self, actor: WorkflowActor) -> None:
+        if not actor.queued and self.error is None:
+            self.enqueue(actor)
+
     def _pump(self) -> None:
         """Let every ready actor handle its mailbox, then send what they wrote to the disk."""
         ready = self._ready
         end = self.clock.steady() + PUMP_SLICE
         try:
-            while ready:
+            while ready and self.writer.error is None:
                 actor = ready.popleft()
                 actor.queued = False
-                try:
-                    if actor.work():
-                        self.enqueue(actor)
-                except Exception:
-                    # Not the user's code: that is caught inside. One run's trouble never stops the others.
-                    log.exception("workflow %r: internal error in a turn", actor.workflow_id)
-                    actor.drop_instance()
-                except BaseException as error:
-                    # KeyboardInterrupt in a turn that perhaps never ends: running it again would ask for another.
-                    self.stop(
-                        RuntimeClosedError(f"the Runtime was interrupted in a turn ({type(error).__name__})")
-                    )
-                    raise
+                if actor.work():
+                    self.enqueue(actor)
                 if self.clock.steady() > end:
                     break
+        except BaseException as error:
+            # KeyboardInterrupt in a turn that perhaps never ends: running it again would ask for another.
+            self.stop(RuntimeClosedError(f"the Runtime was interrupted in a turn ({type(error).__name__})"))
+            raise
         finally:
             self.writer.flush()
-            self._pump_scheduled = bool(ready)
-            if ready:
+            # After a failed commit the mailboxes wait for the next incarnation of the writer.
+            again = bool(ready) and self.writer.error is None
+            self._pump_scheduled = again
+            if again:
                 self.loop.call_soon(self._pump)
             elif self._idle is not None:
                 self._idle.set_result(None)
                 self._idle = None
 
     async def idle(self) -> None:
-        """Wait until every mailbox is empty and everything written is durable."""
+        """Wait until every mailbox is empty and everything written is durable, or the journal has failed."""
         while self._pump_scheduled or not self.writer.is_idle:
             if self._pump_scheduled:
                 self._idle = self.loop.create_future()
@@ -153,34 +162,74 @@ class Shard:
 
     def _committed(self, sequence: int, batch: Batch) -> None:
         self.index.add(sequence, batch.entries, batch.started)
+        self._failures = 0
 
     def _commit_failed(self, error: BaseException) -> None:
-        """R5: throw away everything that may not be on disk, and begin again from the journal."""
-        log.error("a commit failed, rebuilding from the journal: %s: %s", type(error).__name__, error)
+        """R5: throw away everything that may not be on disk, and begin again from the journal.
+
+        The first time at once; while it goes on failing after growing pauses, in which nothing is dispatched.
+        """
+        if isinstance(error, AppendRefusedError):
+            log.critical("another writer has taken over the journal, stopping: %s", error)
+            self.stop(error)
+            return
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1)) if self._failures else 0.0
+        self._failures += 1
+        text = "a commit failed, rebuilding from the journal in %.2g s: %s: %s"
+        log.error(text, pause, type(error).__name__, error)
+        if pause:
+            self._rebuild_handle = self.loop.call_later(pause, self._rebuild)
+        else:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._rebuild_handle = None
         try:
             recovery.rebuild(self)
         except Exception as again:  # noqa: BLE001  (whatever it is: without a journal nothing goes on)
             log.critical("the journal cannot be opened again, stopping: %s", again)
             self.stop(again)
 
+    def replace_actors(self) -> dict[int, WorkflowActor]:
+        """Forget every run, for a rebuild; returns the open ones by key."""
+        old, self.actors, self.newest = self.actors, {}, {}
+        for actor in (*old.values(), *self._recently_closed.values()):
+            actor.drop_instance()
+        # Questions about ended runs are asked again of what the journal holds.
+        waiting = [actor for actor in self._ready if actor.key not in old and actor.mailbox]
+        self._ready.clear()
+        self._recently_closed.clear()
+        self._starts.clear()
+        self.timers.close()
+        for actor in waiting:
+            row = self.index.by_run_id.get(actor.run_id)
+            if row is not None:
+                again = self._closed_actor(row)
+                again.mailbox.extend(actor.mailbox)
+                self._ready.append(again)
+                again.queued = True
+        return old
+
+    def go_on(self) -> None:
+        """Let the mailboxes that waited for a new writer be handled."""
+        if self._ready and not self._pump_scheduled:
+            self._pump_scheduled = True
+            self.loop.call_soon(self._pump)
+
     def stop(self, error: BaseException) -> None:
         """Answer everybody with an error and take no more."""
         self.error = error
+        if self._rebuild_handle is not None:
+            self._rebuild_handle.cancel()
         self.timers.close()
+        everybody = {id(actor): actor for actor in (*self.actors.values(), *self._ready)}
         self._ready.clear()
-        for actor in self.actors.values():
-            waiting = [waiter for waiter, _ in actor.result_waiters]
-            waiting += [waiter for waiters in actor.update_waiters.values() for waiter in waiters]
-            waiting += [reply for _event, reply in actor.mailbox if reply is not None]
-            actor.mailbox.clear()
-            for future in waiting:
-                settle(future, Raise(self._stopped()))
-            for attempt in list(actor.attempts.values()):
-                self.pool.withdraw(attempt)
-            actor.attempts.clear()
+        for actor in everybody.values():
+            actor.let_go(self.stopped())
 
-    def _stopped(self) -> EveractError:
-        if isinstance(self.error, RuntimeClosedError):
+    def stopped(self) -> EveractError:
+        """What callers get from a shard that has stopped."""
+        if isinstance(self.error, RuntimeClosedError | AppendRefusedError):
             return self.error
         error = CommitUnknownError(f"the journal failed and could not be opened again: {self.error}")
         error.__cause__ = self.error
@@ -189,7 +238,7 @@ class Shard:
     def check(self) -> None:
         """Raise if the shard has stopped."""
         if self.error is not None:
-            raise self._stopped()
+            raise self.stopped()
 
     # --- finding runs
 
@@ -286,6 +335,8 @@ class Shard:
         actor.state.started = started  # known by its ids from here on; the fold sets it again
         self.actors[actor.key] = actor
         self.newest[workflow_id] = actor
+        if request_id:
+            self._starts[workflow_id, request_id] = actor
         actor.put(started, future)
         return actor, future
 
@@ -294,32 +345,31 @@ class Shard:
         self.actors.pop(actor.key, None)
         if self.newest.get(actor.workflow_id) is actor:
             del self.newest[actor.workflow_id]
+        started = actor.state.started
+        if started.request_id:
+            self._starts.pop((actor.workflow_id, started.request_id), None)
 
     def _answer_start(self, actor: WorkflowActor, future: asyncio.Future[Any], value: Any) -> None:
         """Answer from what another start has reserved: behind its first turn, if that is still to come."""
         if actor.state.last_event:
-            self.writer.answer(actor.batch, future, value)
+            actor.batch.answer(future, value)
         else:
             actor.put(Inspection(lambda _state: value), future)
 
     def _started_by(self, workflow_id: str, request_id: str) -> WorkflowActor | None:
-        actor = self.newest.get(workflow_id)
-        if actor is not None and actor.state.started.request_id == request_id:
-            return actor
-        row = self.index.by_workflow_id.get(workflow_id)
-        while row is not None:
-            actor = self.actors.get(row.key) or self._closed_actor(row)
-            if actor.state.started.request_id == request_id:
-                return actor
-            row = row.previous
-        return None
+        actor = self._starts.get((workflow_id, request_id))
+        if actor is None:
+            row = self.index.by_request.get((workflow_id, request_id))
+            if row is not None:
+                actor = self.actors.get(row.key) or self._closed_actor(row)
+        return actor
 
     # --- answering
 
     def reply_when_durable(self, actor: WorkflowActor, reply: Reply, value: Any = None) -> None:
         """Answer once the newest turn that the answer could have read is durable (R5)."""
         if reply is not None:
-            self.writer.answer(actor.batch, reply, value)
+            actor.batch.answer(reply, value)
 
     def answered_before(self, actor: WorkflowActor, event: Any, reply: Reply) -> bool:
         """Whether a message was seen before by its request id; then it is answered as it was then."""
@@ -334,8 +384,10 @@ class Shard:
             answer = actor.state.answers.get(number) or actor.state.outcome
             if answer is not None:
                 self.reply_when_durable(actor, reply, answer)
+            elif actor.is_stalled:
+                self.refuse_stalled(actor, reply)
             else:
-                actor.update_waiters.setdefault(number, []).append(reply)
+                actor.wait_for_update(number, reply)
         else:
             self.reply_when_durable(actor, reply)
         return True
@@ -358,6 +410,9 @@ class Shard:
             error = UpdateRejectedError(f"the update was rejected: {type(refusal).__name__}: {refusal}")
             error.__cause__ = refusal
         self.reply_when_durable(actor, reply, Raise(error))
+        if actor.instance is not None and actor.instance.logs:  # what the validator has logged
+            actor.batch.after(self.emit_logs, actor.instance.logs)
+            actor.instance.logs = []
 
     def stall_error(self, actor: WorkflowActor) -> WorkflowFailedError:
         """What waiters of a stalled run get."""
@@ -375,7 +430,7 @@ class Shard:
         assert stall is not None
         about = (stall.kind, full_text(stall.failure))
         message = "workflow %r (run %s) is %s: %s"
-        self.writer.open.effects.append((log.error, (message, actor.workflow_id, actor.run_id, *about)))
+        actor.batch.after(log.error, message, actor.workflow_id, actor.run_id, *about)
         for waiter, wakes in actor.result_waiters:
             if wakes:
                 self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor)))
@@ -390,8 +445,13 @@ class Shard:
     def dispatch(self, actor: WorkflowActor, command: int) -> None:
         """Hand an activity's next attempt to the pool."""
         pending = actor.state.activities.get(command)
-        if pending is None or command in actor.attempts:
-            return  # cancelled or closed in the same commit (R10), or already in hand
+        if pending is None or command in actor.outcomes:
+            return  # cancelled or closed in the same commit (R10), or its result is on its way
+        running = actor.attempts.get(command)
+        if running is not None:
+            if running.number == pending.attempt:
+                return
+            self.pool.withdraw(running)
         definition = self.activities.get(pending.scheduled.activity_type)
         if definition is None:
             log.error(
@@ -410,16 +470,19 @@ class Shard:
         actor, command, number = attempt.actor, attempt.scheduled.command, attempt.number
         if actor.attempts.get(command) is attempt:
             del actor.attempts[command]
+        event: ev.ActivityCompleted | ev.ActivityFailed | ev.AttemptFailed
         if type(outcome) is Payload:
-            actor.put(ev.ActivityCompleted(command, number, outcome))
-            return
-        assert isinstance(outcome, Failure)
-        delay, reason = decide_retry(attempt.scheduled.retry, number, outcome, self._jitter)
-        if delay >= 0:
-            actor.put(ev.AttemptFailed(command, number, outcome, self.now() + delay))
+            event = ev.ActivityCompleted(command, number, outcome)
         else:
-            failure = activity_failure(outcome, attempt.definition.name, command, number, reason)
-            actor.put(ev.ActivityFailed(command, number, failure, reason))
+            assert isinstance(outcome, Failure)
+            delay, reason = decide_retry(attempt.scheduled.retry, number, outcome, self._jitter)
+            if delay >= 0:
+                event = ev.AttemptFailed(command, number, outcome, self.now() + delay)
+            else:
+                failure = activity_failure(outcome, attempt.definition.name, command, number, reason)
+                event = ev.ActivityFailed(command, number, failure, reason)
+        actor.outcomes[command] = event
+        actor.put(event)
 
     def cancel_attempt(self, actor: WorkflowActor, command: int) -> None:
         """The run no longer wants an activity."""
@@ -441,9 +504,7 @@ class Shard:
 
     def closed(self, actor: WorkflowActor) -> None:
         """A run's end is durable."""
-        for attempt in actor.attempts.values():
-            self.pool.withdraw(attempt)
-        actor.attempts.clear()
+        actor.withdraw_attempts()
         self.forget(actor)
         self._keep_closed(actor)
 
@@ -478,9 +539,10 @@ class Shard:
         for record in records:
             workflow_logger.emit(record)
 
-    def forget_closed(self) -> None:
-        """Drop what was kept of ended runs."""
-        for actor in self._recently_closed.values():
+    def close(self) -> None:
+        """Stop the writer and drop all code from memory; the journal itself stays open."""
+        self.writer.close()
+        for actor in (*self.actors.values(), *self._recently_closed.values()):
             actor.drop_instance()
         self._recently_closed.clear()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: The wall clock is looked at again at least this often, in seconds: it may have been set.
 RECHECK = 1.0
-#: Below this many entries the queue is never searched for dead ones.
+#: Fewer dead entries than this are not worth a sweep.
 _SMALL = 1024
 
 Due = Callable[["WorkflowActor", int], None]
@@ -25,8 +25,7 @@ Alive = Callable[["WorkflowActor", int], bool]
 class TimerQueue:
     """All timers and retry delays of a shard, in order of deadline.
 
-    An entry is not taken out when it loses its purpose; it is recognised when due, and dead ones are swept once
-    they are as many as the live ones.
+    An entry is not taken out when it loses its purpose: it is recognised when due, and dead ones are swept together.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -36,7 +35,7 @@ class TimerQueue:
         self._order = count()
         self._handle: asyncio.TimerHandle | None = None
         self._wake_at = 0
-        self._sweep_at = _SMALL
+        self._dead = 0
 
     def add(self, deadline: int, due: Due, alive: Alive, actor: WorkflowActor, command: int) -> None:
         """Call ``due(actor, command)`` once the wall clock has reached ``deadline``.
@@ -50,10 +49,20 @@ class TimerQueue:
         """
         heap = self._heap
         heapq.heappush(heap, (deadline, next(self._order), due, alive, actor, command))
-        if len(heap) > self._sweep_at:
-            self._sweep()
         if self._handle is None or deadline < self._wake_at:
             self._arm()
+
+    def note_dead(self, count: int) -> None:
+        """So many entries have lost their purpose; once they may be half of all, they are swept."""
+        self._dead += count
+        if self._dead > max(_SMALL, len(self._heap) // 2):
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Take out the entries that have lost their purpose."""
+        self._dead = 0
+        self._heap = [entry for entry in self._heap if entry[3](entry[4], entry[5])]
+        heapq.heapify(self._heap)
 
     def check(self) -> None:
         """Call everything that is due; also for tests that have moved the clock."""
@@ -80,8 +89,3 @@ class TimerQueue:
             self._wake_at = self._heap[0][0]
             delay = (self._wake_at - self._clock.wall()) / 1_000_000
             self._handle = self._loop.call_later(min(max(delay, 0.0), RECHECK), self.check)
-
-    def _sweep(self) -> None:
-        self._heap = [entry for entry in self._heap if entry[3](entry[4], entry[5])]
-        heapq.heapify(self._heap)
-        self._sweep_at = max(_SMALL, 2 * len(self._heap))

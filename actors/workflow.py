@@ -64,6 +64,8 @@ __all__ = [
     "with_options",
 ]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 OnCrash = Literal["quarantine", "fail"]
 
 #: Logger for workflow code: records leave once the turn is durable, and never again on replay.
@@ -250,14 +252,18 @@ def execute_activity(activity: Any, /, *args: *Ts, **options: Any) -> Any:
         ActivityNotRegisteredError: The runtime was not given this activity.
         ActivityError: (when awaited) The activity failed for good.
     """
-    instance = current_instance("execute_activity()")
+    return _schedule("execute_activity()", activity, args, options)
+
+
+def _schedule(call: str, activity: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    instance = current_instance(call)
     if isinstance(activity, str):
         definition = instance.activity_named(activity)
         decode: Decode | None = None
         if "result_type" in options:
             decode = instance.decoder_for(options.pop("result_type"), activity)
-        return instance.schedule_activity(definition, args, None, options, decode)
-    return instance.schedule_activity(activity_definition(activity), args, None, options)
+        return instance.schedule_activity(definition, args, None, options, decode, depth=3)
+    return instance.schedule_activity(activity_definition(activity), args, None, options, depth=3)
 
 
 @overload
@@ -292,14 +298,7 @@ def start_activity(
 ) -> ActivityHandle[Any]: ...
 def start_activity(activity: Any, /, *args: *Ts, **options: Any) -> Any:
     """Like ``execute_activity``, for a handle that is awaited or cancelled later."""
-    instance = current_instance("start_activity()")
-    if isinstance(activity, str):
-        definition = instance.activity_named(activity)
-        decode: Decode | None = None
-        if "result_type" in options:
-            decode = instance.decoder_for(options.pop("result_type"), activity)
-        return instance.schedule_activity(definition, args, None, options, decode)
-    return instance.schedule_activity(activity_definition(activity), args, None, options)
+    return _schedule("start_activity()", activity, args, options)
 
 
 @overload
@@ -351,9 +350,22 @@ async def sleep_until(moment: datetime) -> None:
         raise TypeError(f"sleep_until needs a datetime with a time zone, not {moment!r}")
     if moment.tzinfo is None:
         raise ValueError(f"sleep_until needs a datetime with a time zone, not {moment!r}")
-    remaining = (moment - now()).total_seconds()
-    if remaining > 0:
-        await asyncio.sleep(microseconds("sleep_until: the time left", remaining) / 1_000_000)
+    instance = current_instance("sleep_until()")
+    target = (moment - _EPOCH) // timedelta(microseconds=1)
+    if target <= instance.now:
+        return
+    microseconds("sleep_until: the time left", (target - instance.now) / 1_000_000)
+    future: asyncio.Future[None] = instance.loop.create_future()
+    timer = instance.start_timer_until(target, _wake, future)
+    try:
+        await future
+    finally:
+        timer.cancel()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def wait_condition(

@@ -9,21 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
-from ..journal.errors import EveractError
+from ..journal.errors import EveractError, JournalCorruptError, JournalError
 from ..journal.failures import Failure
 from ..journal.fold import RunState
-from ..journal.payloads import Payload
 from ..journal.run_index import status_flags
 from ..journal.store import CLOSES_RUN, STARTS_RUN, Entry
-from ..journal.writer import Raise, settle
+from ..journal.writer import DURABLE, Batch, Raise, settle
 from .definitions import WorkflowDefinition
 from .errors import QueryFailedError
 from .failure_conversion import failure_of
+from .mailbox import DELIVERED, FENCED, MESSAGES, OUTCOMES, Inspection, Mail, Query, Reply
 from .replay import replay
+from .turn_effects import EFFECTS
 from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
 
 log = logging.getLogger("everact.runtime")
@@ -34,24 +34,14 @@ if TYPE_CHECKING:
 
 #: Events of one run handled before the others get their turn.
 BURST = 100
-
-Reply = asyncio.Future[Any] | None
-
-
-class Query(NamedTuple):
-    """A query in the mailbox: it is answered between events, in order of arrival, and never journalled."""
-
-    name: str
-    args: tuple[Payload, ...]
+#: From so many waiters of one update on, those that have gone away are looked for.
+CROWD = 16
+#: Pause before a run that could not be read is tried again, in seconds.
+READ_PAUSE = 0.5
 
 
-class Inspection(NamedTuple):
-    """A look at the fold, between events; its answer waits until what it has seen is durable."""
-
-    read: Callable[[RunState], Any]
-
-
-Mail = ev.Event | Query | Inspection
+class _NotReadableError(Exception):
+    """The journal could not be read just now; ``__cause__`` says why."""
 
 
 class WorkflowActor:
@@ -63,8 +53,10 @@ class WorkflowActor:
         definition: Its type; None when that is not registered.
         instance: Its code in memory, or None.
         mailbox: Events to handle, each with who waits for it.
-        batch: Number of the batch that holds its newest record; 0 when all are durable.
+        batch: The batch that holds its newest record.
         attempts: Its attempts in hand, by command number.
+        outcomes: Results of attempts whose records are not durable yet, by command number.
+        tried: Its one try of this start, if it was stalled, is durable.
         result_waiters: Who waits for the outcome, and whether a stall is to wake them.
         update_waiters: Who waits for an update's answer, by event number.
         queued: Whether the shard will call ``work``.
@@ -72,17 +64,20 @@ class WorkflowActor:
     """
 
     __slots__ = (
+        "_backlog",
         "attempts",
         "batch",
         "definition",
         "instance",
         "key",
         "mailbox",
+        "outcomes",
         "queued",
         "replaces",
         "result_waiters",
         "shard",
         "state",
+        "tried",
         "update_waiters",
         "workflow_id",
     )
@@ -97,7 +92,10 @@ class WorkflowActor:
         self.state = RunState()
         self.instance: WorkflowInstance | None = None
         self.mailbox: deque[tuple[Mail, Reply]] = deque()
-        self.batch = 0
+        self._backlog: deque[int] = deque()
+        self.batch: Batch = DURABLE
+        self.outcomes: dict[int, ev.Event] = {}
+        self.tried = False
         self.attempts: dict[int, Attempt] = {}
         self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
         self.update_waiters: dict[int, list[asyncio.Future[Any]]] = {}
@@ -123,9 +121,64 @@ class WorkflowActor:
 
     def put(self, event: Mail, reply: Reply = None) -> None:
         """Add an event to the mailbox and ask for a turn."""
+        shard = self.shard
+        if shard.error is not None:
+            if reply is not None:
+                settle(reply, Raise(shard.stopped()))
+            return
         self.mailbox.append((event, reply))
         if not self.queued:
-            self.shard.enqueue(self)
+            shard.enqueue(self)
+
+    def wait_for_update(self, number: int, reply: asyncio.Future[Any]) -> None:
+        """Let a caller wait for the answer to the update that was received as event ``number``."""
+        waiters = self.update_waiters.setdefault(number, [])
+        if len(waiters) >= CROWD:  # callers that have gone away
+            waiters[:] = [waiter for waiter in waiters if not waiter.done()]
+        waiters.append(reply)
+
+    def withdraw_attempts(self) -> None:
+        """Nobody wants the results of its attempts any more."""
+        for attempt in self.attempts.values():
+            self.shard.pool.withdraw(attempt)
+        self.attempts.clear()
+        self.outcomes.clear()
+
+    def let_go(self, error: EveractError) -> None:
+        """The run ends here, in memory: everybody who waits gets an error."""
+        waiting = [waiter for waiter, _ in self.result_waiters]
+        waiting += [waiter for waiters in self.update_waiters.values() for waiter in waiters]
+        waiting += [reply for _event, reply in self.mailbox if reply is not None]
+        self.mailbox.clear()
+        self.result_waiters = []
+        self.update_waiters = {}
+        for future in waiting:
+            settle(future, Raise(error))
+        self.withdraw_attempts()
+
+    def take_over(self, before: WorkflowActor, unknown: EveractError) -> None:
+        """Take what another object of this run held and what no lost turn has touched (after a failed commit)."""
+        state = self.state
+        self.tried = before.tried
+        self.result_waiters = before.result_waiters
+        for number, waiters in before.update_waiters.items():
+            if number in state.updates or number in state.unread:
+                self.update_waiters[number] = waiters
+            else:  # accepted in a lost turn: its number will be another event's
+                for waiter in waiters:
+                    settle(waiter, Raise(unknown))
+        self.attempts = before.attempts
+        for attempt in self.attempts.values():
+            attempt.actor = self
+        self.mailbox.extend(mail for mail in before.mailbox if type(mail[0]) not in OUTCOMES)
+        for command, event in before.outcomes.items():  # paid for: they are not asked for again
+            if not self._is_stale(event):
+                self.outcomes[command] = event
+                self.mailbox.append((event, None))
+
+    def mark_tried(self) -> None:
+        """Its try of this start is durable."""
+        self.tried = True
 
     def work(self) -> bool:
         """Handle what is in the mailbox.
@@ -143,6 +196,12 @@ class WorkflowActor:
                     return False
                 event, reply = self.mailbox.popleft()
                 self._handle(event, reply)
+            except _NotReadableError as error:
+                if reply is not None or self.mailbox or not self.state.unread:
+                    self.mailbox.appendleft((event, reply))
+                log.error("workflow %r cannot be read, trying again: %s", self.workflow_id, error.__cause__)  # noqa: TRY400
+                self.shard.enqueue_later(self, READ_PAUSE)
+                return False
             except Exception as error:  # noqa: BLE001  (ours: the user's code is caught inside)
                 self._broken(error, reply)
         return bool(self.mailbox) or bool(self.state.unread and not self.is_stalled and not self.is_closed)
@@ -166,21 +225,22 @@ class WorkflowActor:
         if kind is Inspection:
             self.shard.reply_when_durable(self, reply, event.read(self.state))
             return
-        if kind in _MESSAGES and self.shard.answered_before(self, event, reply):
+        if kind in MESSAGES and self.shard.answered_before(self, event, reply):
             return
         state = self.state
         if state.outcome is not None:
             self.shard.refuse_closed(self, reply)
-        elif kind in _FENCED and self._is_stale(event):
-            return
+        elif kind in FENCED and self._is_stale(event):
+            if kind in OUTCOMES:
+                self._outcome_is_durable(event)
         elif kind is ev.CancelRequested and state.cancel is not None:
             self.shard.reply_when_durable(self, reply)
-        elif state.stall is not None and kind in _DELIVERED:
+        elif state.stall is not None and kind in DELIVERED:
             if kind is ev.UpdateReceived:
                 self.shard.refuse_stalled(self, reply)
             else:
                 self._write(ev.Received((event,)), self.shard.now(), reply)
-        elif kind in _DELIVERED:
+        elif kind in DELIVERED:
             self._deliver(event, reply)
         elif kind is ev.AttemptFailed:
             self._write(ev.Turn((event,)), self.shard.now(), reply)
@@ -237,18 +297,27 @@ class WorkflowActor:
     def _deliver_unread(self) -> None:
         """Deliver the oldest received input; messages with the start (R1 a) or before the end (R1 b) together."""
         unread = self.state.unread
-        first = next(iter(unread))
+        backlog = self._backlog
+        while not backlog or backlog[0] not in unread:  # those that went with others
+            if backlog:
+                backlog.popleft()
+            else:
+                backlog.extend(unread)
+        first = backlog[0]
         numbers = [first]
         if type(unread[first]) is ev.WorkflowStarted:
-            numbers += [n for n, event in unread.items() if type(event) in _MESSAGES]
+            numbers += [n for n, event in unread.items() if type(event) in MESSAGES]
         at = self.shard.now()
         try:
             outputs, ended = self._turn_of(numbers, at)
-            later = [n for n, event in unread.items() if n not in numbers and type(event) in _MESSAGES]
-            if ended and later:
+            delivered = set(numbers)
+            later = (
+                [n for n, e in unread.items() if n not in delivered and type(e) in MESSAGES] if ended else []
+            )
+            if later:
                 self.drop_instance()
                 # A message among messages keeps its place (R2); any other input comes after them.
-                numbers = [*numbers, *later] if type(unread[first]) in _MESSAGES else [*later, *numbers]
+                numbers = [*numbers, *later] if type(unread[first]) in MESSAGES else [*later, *numbers]
                 outputs, ended = self._turn_of(numbers, at)
             turn = ev.Turn((), tuple(outputs), tuple(numbers))
             body = _encoded(turn)
@@ -274,6 +343,9 @@ class WorkflowActor:
             return
         try:
             instance = self.instance or self.load()
+            if instance.started is None:
+                text = f"query {query.name!r}: the run ended before its code had begun"
+                raise QueryFailedError(text)
             answer: Any = instance.handlers.query(query.name, query.args)
         except WorkflowCrashedError as crash:
             if not self.is_closed:
@@ -291,20 +363,30 @@ class WorkflowActor:
             if self.instance is not None and self.instance.logs:
                 logs, self.instance.logs = self.instance.logs, []
                 reply.add_done_callback(lambda _reply: shard.emit_logs(logs))
-            shard.writer.answer(self.batch, reply, answer)
+            self.batch.answer(reply, answer)
 
     def load(self) -> WorkflowInstance:
         """Make the instance, by replay of all records.
 
         Raises:
             WorkflowCrashedError: The code does not fit the records any more, or raises.
+            _NotReadableError: The journal could not be read just now.
         """
         assert self.definition is not None
         shard = self.shard
         instance = WorkflowInstance(self.definition, shard.activities, shard.converter)
         if self.state.last_event:
             try:
-                replay(instance, shard.records(self))
+                records = shard.records(self)
+            except JournalCorruptError as error:
+                raise WorkflowCrashedError("held", error) from error
+            except (
+                JournalError,
+                OSError,
+            ) as error:  # a hiccup of the store says nothing about the code (C06)
+                raise _NotReadableError from error
+            try:
+                replay(instance, records)
             except WorkflowCrashedError:
                 instance.discard()
                 raise
@@ -333,19 +415,23 @@ class WorkflowActor:
             started = record.inputs[0]
             assert isinstance(started, ev.WorkflowStarted)
             batch.started[self.key] = started
+        timers = len(state.timers)
         state.apply(record, at)
         if state.outcome is not None:
+            shard.timers.note_dead(timers)
             flags |= CLOSES_RUN | status_flags(state.status)
         batch.entries.append(Entry(self.key, first, flags, at, body))
-        self.batch = batch.number
+        self.batch = batch
+        if self.outcomes and type(record.inputs[0] if record.inputs else None) in OUTCOMES:
+            batch.effects.append((self._outcome_is_durable, (record.inputs[0],)))
         if self.instance is not None and self.instance.logs:
             batch.effects.append((shard.emit_logs, (self.instance.logs,)))
             self.instance.logs = []
         if type(record) is ev.Turn and record.outputs:
             for event in record.outputs:
-                effect = _EFFECTS.get(type(event))
+                effect = EFFECTS.get(type(event))
                 if effect is not None:
-                    effect(self, event)
+                    effect(self, batch, event)
         if reply is not None:
             if record.inputs and type(record.inputs[0]) is ev.UpdateReceived:
                 self._reply_to_update(first, record, reply)
@@ -354,13 +440,17 @@ class WorkflowActor:
         if state.outcome is not None:
             self._closed()
 
+    def _outcome_is_durable(self, event: Any) -> None:
+        if self.outcomes.get(event.command) is event:
+            del self.outcomes[event.command]
+
     def _reply_to_update(self, number: int, record: ev.Record, reply: asyncio.Future[Any]) -> None:
         """The answer may be in this very turn; otherwise its caller waits on."""
         for event in record.outputs if isinstance(record, ev.Turn) else ():
             if isinstance(event, ev.UpdateCompleted | ev.UpdateFailed) and event.update == number:
                 self.shard.writer.open.waiters.append((reply, event))
                 return
-        self.update_waiters.setdefault(number, []).append(reply)
+        self.wait_for_update(number, reply)
 
     def _write_stall(self, event: ev.RunStalled | ev.RunReleased, reply: Reply) -> None:
         """Record that the run stands still, or is tried again; lists show it at once."""
@@ -397,27 +487,6 @@ class WorkflowActor:
         self.drop_instance()
         self._write(ev.Turn((), (outcome,)), self.shard.now(), reply)
 
-    # --- what follows from outputs
-
-    def _activity_scheduled(self, event: ev.ActivityScheduled) -> None:
-        self.shard.writer.open.effects.append((self.shard.dispatch, (self, event.command)))
-
-    def _activity_cancelled(self, event: ev.ActivityCancelRequested) -> None:
-        self.shard.writer.open.effects.append((self.shard.cancel_attempt, (self, event.command)))
-
-    def _timer_started(self, event: ev.TimerStarted) -> None:
-        self.shard.writer.open.effects.append((self.shard.arm_timer, (self, event.command)))
-
-    def _dead_letter(self, event: ev.HandlerFailed) -> None:
-        self.shard.writer.open.effects.append((self.shard.log_dead_letter, (self, event)))
-
-    def _failed(self, event: ev.WorkflowFailed) -> None:
-        self.shard.writer.open.effects.append((self.shard.log_failed, (self, event)))
-
-    def _update_done(self, event: ev.UpdateCompleted | ev.UpdateFailed) -> None:
-        for waiter in self.update_waiters.pop(event.update, ()):
-            self.shard.writer.open.waiters.append((waiter, event))
-
     def _closed(self) -> None:
         """The run has ended: answer everybody, let go of everything."""
         outcome = self.state.outcome
@@ -438,30 +507,3 @@ def _encoded(turn: ev.Turn) -> bytes:
         return ev.encode_record(turn)
     except Exception as error:
         raise WorkflowCrashedError("quarantined", error) from error
-
-
-_MESSAGES = frozenset([ev.SignalReceived, ev.UpdateReceived])
-#: Events that user code sees.
-_DELIVERED = frozenset(
-    [
-        ev.WorkflowStarted,
-        ev.SignalReceived,
-        ev.UpdateReceived,
-        ev.CancelRequested,
-        ev.ActivityCompleted,
-        ev.ActivityFailed,
-        ev.TimerFired,
-    ]
-)
-#: Events that are refused when what they are about is over.
-_FENCED = frozenset([ev.ActivityCompleted, ev.ActivityFailed, ev.AttemptFailed, ev.TimerFired])
-
-_EFFECTS: dict[type, Any] = {
-    ev.ActivityScheduled: WorkflowActor._activity_scheduled,
-    ev.ActivityCancelRequested: WorkflowActor._activity_cancelled,
-    ev.TimerStarted: WorkflowActor._timer_started,
-    ev.UpdateCompleted: WorkflowActor._update_done,
-    ev.UpdateFailed: WorkflowActor._update_done,
-    ev.HandlerFailed: WorkflowActor._dead_letter,
-    ev.WorkflowFailed: WorkflowActor._failed,
-}

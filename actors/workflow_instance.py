@@ -11,7 +11,7 @@ import random
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import Context
+from contextvars import Context, copy_context
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -118,7 +118,7 @@ class WorkflowInstance:
         self.outcome: ev.Outcome | None = None
         self.logs: list[logging.LogRecord] = []
         self._outputs: list[Any] = []
-        self._conditions: dict[asyncio.Future[None], Callable[[], object]] = {}
+        self._conditions: dict[asyncio.Future[None], tuple[Callable[[], object], Context]] = {}
         self._places: dict[asyncio.Future[None], int] = {}
         self._waits = 0
         self._randoms: dict[str, random.Random] = {}
@@ -197,10 +197,10 @@ class WorkflowInstance:
 
     def _wake_conditions(self) -> bool:
         woken = False
-        for future, condition in list(self._conditions.items()):
+        for future, (condition, context) in list(self._conditions.items()):
             if not future.done():
                 try:
-                    if not condition():
+                    if not context.run(condition):
                         continue
                     future.set_result(None)
                 except Exception as error:  # noqa: BLE001  (the user's condition; its waiter gets it)
@@ -216,11 +216,15 @@ class WorkflowInstance:
         if main.cancelled():
             if not self.cancel_requested:
                 message = "a CancelledError left the workflow's run, but nobody has asked the run to cancel"
-                raise WorkflowCrashedError("quarantined", asyncio.CancelledError(message))
-            self.outcome = ev.WorkflowCancelled(self._cancel_reason)
+                self.outcome = self._failed(asyncio.CancelledError(message))
+            else:
+                self.outcome = ev.WorkflowCancelled(self._cancel_reason)
         elif error is None:
-            payload = self._definition.codec.encode_result(self._converter, main.result())
-            self.outcome = ev.WorkflowCompleted(payload)
+            try:
+                payload = self._definition.codec.encode_result(self._converter, main.result())
+                self.outcome = ev.WorkflowCompleted(payload)
+            except Exception as unfit:  # noqa: BLE001  (a result without a stored form is a fault of run)
+                self.outcome = self._failed(unfit)
         else:
             self.outcome = self._failed(error)
         self._outputs.append(self.outcome)
@@ -325,8 +329,10 @@ class WorkflowInstance:
         kwargs: dict[str, Any] | None,
         options: dict[str, Any],
         decode: Decode | None = None,
+        *,
+        depth: int = 2,
     ) -> CommandFuture:
-        """Number and record an activity command; called two frames below the user's code."""
+        """Number and record an activity command; called ``depth`` frames below the user's code."""
         if self.loop.discarded:
             return self.loop.refuse()
         name = definition.name
@@ -346,7 +352,7 @@ class WorkflowInstance:
         )
         if self.replaying:
             self.places[command] = _user_place()
-        frame = sys._getframe(2)
+        frame = sys._getframe(depth)
         place: tuple[CodeType, int] = (frame.f_code, frame.f_lineno)
         if decode is None:
             decode = registered.codec.result_decoder(self._converter)
@@ -388,10 +394,24 @@ class WorkflowInstance:
         """
         if delay > LONGEST.total_seconds():
             raise ValueError(f"a delay must be between 0 and 100 years, not {delay!r} s")
+        duration = max(1, round(delay * 1_000_000))
+        return self._start_timer(duration, self._wall + duration, callback, args, context)
+
+    def start_timer_until(self, moment: int, callback: Callable[..., object], *args: Any) -> DurableTimer:
+        """Number and record a timer that is due at a wall-clock time, in microseconds."""
+        return self._start_timer(moment - self.now, moment, callback, args, copy_context())
+
+    def _start_timer(
+        self,
+        duration: int,
+        deadline: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+    ) -> DurableTimer:
         command = self.next_command
         self.next_command = command + 1
-        duration = max(1, round(delay * 1_000_000))
-        self._outputs.append(ev.TimerStarted(command, duration, self._wall + duration))
+        self._outputs.append(ev.TimerStarted(command, duration, deadline))
         if self.replaying:
             self.places[command] = _user_place()
         timer = self.timers[command] = DurableTimer(self, command, callback, args, context)
@@ -411,7 +431,7 @@ class WorkflowInstance:
             self._waits += 1
             self._places[future] = self._waits
             self._outputs.append(ev.ConditionAwaited(place, self._waits))
-        self._conditions[future] = condition
+        self._conditions[future] = (condition, copy_context())  # what its first check saw, it goes on seeing
         return future
 
     def remove_condition(self, future: asyncio.Future[None]) -> None:
@@ -442,13 +462,12 @@ class WorkflowInstance:
 
     def loop_exception(self, context: dict[str, Any]) -> None:
         """Log what no code has caught; the run goes on."""
-        if not self.replaying:
+        if self.started is not None:
             error = context.get("exception")
-            log.error(
-                "workflow %r: %s",
-                self.started.workflow_id if self.started else "?",
-                context.get("message"),
-                exc_info=error if isinstance(error, BaseException) else None,
+            self._log(
+                logging.ERROR,
+                str(context.get("message")),
+                error if isinstance(error, BaseException) else None,
             )
 
     def suspended_at(self) -> str:

@@ -14,9 +14,6 @@ import msgspec
 from .failures import Failure
 from .payloads import Payload
 
-MICROSECOND = 1
-SECOND = 1_000_000
-
 
 class RetryRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A retry policy as it was at the call; see ``RetryPolicy`` for the meaning of each field."""

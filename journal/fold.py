@@ -136,10 +136,6 @@ class RunState:
                 self.updates.pop(number, None)
         self.last_event = number
 
-    def dangling_updates(self) -> list[int]:
-        """Event numbers of updates that have no answer: those in flight and those never delivered."""
-        return [*self.updates, *(n for n, e in self.unread.items() if type(e) is ev.UpdateReceived)]
-
 
 STATUS_OF: dict[type, str] = {
     ev.WorkflowCompleted: COMPLETED,

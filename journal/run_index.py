@@ -47,14 +47,12 @@ class RunRow:
         status: As ``RunState.status``.
         started_at: Microseconds since the epoch.
         closed_at: Microseconds since the epoch; 0 while open.
-        previous: The run that had the workflow id before.
     """
 
     __slots__ = (
         "_locations",
         "closed_at",
         "key",
-        "previous",
         "run_id",
         "started_at",
         "status",
@@ -70,7 +68,6 @@ class RunRow:
         self.status = fold.RUNNING
         self.started_at = started_at
         self.closed_at = 0
-        self.previous: RunRow | None = None
         self._locations = array("Q")
 
     @property
@@ -90,12 +87,14 @@ class RunIndex:
         rows: By run key, in order of start.
         by_workflow_id: The newest run of each workflow id.
         by_run_id: Each run.
+        by_request: The run that a start with a request id has made, by workflow id and request id.
     """
 
     def __init__(self) -> None:
         self.rows: dict[int, RunRow] = {}
         self.by_workflow_id: dict[str, RunRow] = {}
         self.by_run_id: dict[str, RunRow] = {}
+        self.by_request: dict[tuple[str, str], RunRow] = {}
 
     def add(self, sequence: int, entries: list[Entry], started: dict[int, WorkflowStarted]) -> None:
         """Take in one durable commit record.
@@ -110,7 +109,7 @@ class RunIndex:
         for number, (key, _first, flags, at, _body) in enumerate(entries, base):
             if flags:
                 if flags & STARTS_RUN:
-                    self._start(RunRow(key, started[key], at))
+                    self._start(RunRow(key, started[key], at), started[key].request_id)
                 status = _STATUSES[(flags >> _STATUS_SHIFT) & 7]
                 if status:
                     row = rows[key]
@@ -119,9 +118,10 @@ class RunIndex:
                         row.closed_at = at
             rows[key]._locations.append(number)
 
-    def _start(self, row: RunRow) -> None:
+    def _start(self, row: RunRow, request_id: str) -> None:
         self.rows[row.key] = row
-        row.previous = self.by_workflow_id.get(row.workflow_id)
+        if request_id:
+            self.by_request[row.workflow_id, request_id] = row
         self.by_workflow_id[row.workflow_id] = row
         self.by_run_id[row.run_id] = row
 

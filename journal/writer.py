@@ -12,7 +12,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from .errors import CommitUnknownError, JournalError
+from .errors import CommitUnknownError, EveractError
 from .events import WorkflowStarted
 from .fault_points import fault_point
 from .store import Entry, JournalStore, Position
@@ -42,21 +42,67 @@ class Batch:
     """What one commit will hold, and what waits for it.
 
     Attributes:
-        number: Counts from 1 in each incarnation of the writer.
         entries: For the journal.
         started: First event of each run that the batch starts, by run key.
         effects: Called in order once the batch is durable; dropped when it fails.
         waiters: Futures that get their value then, or ``CommitUnknownError``.
+        durable: It is on disk.
+        error: Why it will never be known to be; None while it may.
     """
 
-    __slots__ = ("effects", "entries", "number", "started", "waiters")
+    __slots__ = ("durable", "effects", "entries", "error", "started", "waiters")
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.started: dict[int, WorkflowStarted] = {}
         self.effects: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.waiters: list[tuple[asyncio.Future[Any], Any]] = []
+        self.durable = False
+        self.error: EveractError | None = None
+
+    def answer(self, future: asyncio.Future[Any], value: Any) -> None:
+        """Settle a future once the batch is durable; at once if it is, or if it has failed.
+
+        This is the one way by which answers leave (R5): the batch is the newest that the answer could have read.
+
+        Args:
+            future: Who waits.
+            value: The answer, or a ``Raise``.
+        """
+        if self.durable:
+            settle(future, value)
+        elif self.error is not None:
+            settle(future, Raise(self.error))
+        else:
+            self.waiters.append((future, value))
+
+    def after(self, effect: Callable[..., object], *args: Any) -> None:
+        """Call ``effect(*args)`` once the batch is durable; at once if it is, never if it has failed."""
+        if self.durable:
+            effect(*args)
+        elif self.error is None:
+            self.effects.append((effect, args))
+
+    def fail(self, error: EveractError) -> None:
+        """Nobody will know whether it is on disk."""
+        self.error = error
+        for future, _value in self.waiters:
+            settle(future, Raise(error))
+        self._forget()
+
+    def _forget(self) -> None:
+        # Runs keep their newest batch; it must not keep what it carried.
+        self.entries, self.started, self.effects, self.waiters = [], {}, [], []
+
+
+def durable_batch() -> Batch:
+    """What a run's newest batch is when all its records came from the journal."""
+    batch = Batch()
+    batch.durable = True
+    return batch
+
+
+DURABLE = durable_batch()
 
 
 class GroupCommit:
@@ -64,7 +110,7 @@ class GroupCommit:
 
     Attributes:
         open: The batch that turns add to.
-        durable: Number of the newest batch known to be on disk.
+        error: Why it writes no more, or None.
     """
 
     def __init__(
@@ -90,8 +136,7 @@ class GroupCommit:
         self._in_flight: Batch | None = None
         self._idle: asyncio.Future[None] | None = None
         self.error: BaseException | None = None
-        self.open = Batch(1)
-        self.durable = 0
+        self.open = Batch()
         self._thread = threading.Thread(
             target=self._run, args=(store.position,), name="everact-writer", daemon=True
         )
@@ -101,25 +146,8 @@ class GroupCommit:
         """Send the open batch to the writer if it is free; a busy writer takes it when it returns."""
         if self._in_flight is None and self.open.entries and self.error is None:
             batch = self._in_flight = self.open
-            self.open = Batch(batch.number + 1)
+            self.open = Batch()
             self._queue.put(batch)
-
-    def answer(self, number: int, future: asyncio.Future[Any], value: Any) -> None:
-        """Settle a future with a value once batch ``number`` is durable; at once if it is.
-
-        Args:
-            number: The newest batch that the answer could have read; 0 is durable.
-            future: Who waits.
-            value: The answer, or a ``Raise``.
-        """
-        if number <= self.durable:
-            settle(future, value)
-        elif self.error is not None:
-            settle(future, Raise(self.unknown()))
-        else:
-            batch = self.open if number == self.open.number else self._in_flight
-            assert batch is not None
-            batch.waiters.append((future, value))
 
     def undurable(self, run_key: int) -> list[Entry]:
         """Entries of a run that are on their way to the disk."""
@@ -143,6 +171,12 @@ class GroupCommit:
         """Stop the writer thread after what it has begun; call ``drain`` first to lose nothing."""
         self._queue.put(None)
         self._thread.join()
+        if self.error is None:
+            self.error = CommitUnknownError("the journal was closed before this could be written")
+        for batch in (self._in_flight, self.open):
+            if batch is not None:
+                batch.fail(self.unknown())
+        self._in_flight = None
 
     def _run(self, position: Position) -> None:
         """Commit batches until told to stop (writer thread)."""
@@ -161,14 +195,16 @@ class GroupCommit:
                 return
 
     def _returned(self, batch: Batch, sequence: int, error: BaseException | None) -> None:
+        if self._in_flight is not batch:
+            return  # closed meanwhile
         self._in_flight = None
         if error is not None:
             self._fail(batch, error)
             return
-        self.durable = batch.number
         self.flush()
         fault_point("runtime.effects.before")
         self._committed(sequence, batch)
+        batch.durable = True
         for effect, args in batch.effects:
             try:
                 effect(*args)
@@ -182,6 +218,7 @@ class GroupCommit:
         fault_point("message.ack.before")
         for future, value in batch.waiters:
             settle(future, value)
+        batch._forget()
         fault_point("runtime.effects.after")
         if self._idle is not None and self._in_flight is None and not self.open.entries:
             self._idle.set_result(None)
@@ -191,14 +228,13 @@ class GroupCommit:
         """Refuse everything from the first failure on; only a new incarnation writes again."""
         self.error = error
         for waiting in (batch, self.open):
-            for future, _value in waiting.waiters:
-                settle(future, Raise(self.unknown()))
+            waiting.fail(self.unknown())
         if self._idle is not None:
             self._idle.set_result(None)
             self._idle = None
         self._failed(error)
 
-    def unknown(self) -> JournalError:
+    def unknown(self) -> EveractError:
         """What callers get when a commit has failed."""
         error = CommitUnknownError(
             f"the journal could not confirm a commit ({type(self.error).__name__}: {self.error}); whether it is "

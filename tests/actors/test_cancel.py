@@ -617,7 +617,7 @@ class TestTerminateInAnyStateLeavesNothing:
             assert not runtime._shard.actors
             with pytest.raises(WorkflowClosedError):
                 await handle.terminate()
-            runtime._shard.timers._sweep()
+            runtime._shard.timers.sweep()
             assert runtime._shard.timers._heap == []
         async with hosted(journal, W) as runtime:
             assert not runtime._shard.actors

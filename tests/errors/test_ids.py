@@ -120,7 +120,7 @@ async def test_a_bad_request_id_is_refused(name):
     async with memory_runtime([Waits]) as runtime:
         with nothing_written(runtime), refuses(kind, "request id"):
             await runtime.spawn(Waits, request_id=name)
-        handle = await runtime.spawn(Waits, request_id="x" * 1000)
+        handle = await runtime.spawn(Waits, id="w", request_id="x" * 1000)
         with nothing_written(runtime), refuses(kind, "request id"):
             await handle.tell(Waits.hint, request_id=name)
         with nothing_written(runtime), refuses(kind, "request id"):

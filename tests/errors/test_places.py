@@ -71,7 +71,7 @@ OUTSIDE = {
 AWAITED = {
     "sleep()": lambda: workflow.sleep(1),
     "wait_condition()": lambda: workflow.wait_condition(lambda: True),
-    "now()": lambda: workflow.sleep_until(datetime.now(UTC)),
+    "sleep_until()": lambda: workflow.sleep_until(datetime.now(UTC)),
 }
 
 

@@ -57,7 +57,7 @@ class Book:
                 row.started_at,
                 row.closed_at,
             )
-            + ((row.previous.key if row.previous else None), list(row.locations()))
+            + (list(row.locations()),)
             for row in index.rows.values()
         ]
 
@@ -73,13 +73,16 @@ def test_a_run_is_found_by_key_by_workflow_id_and_by_run_id():
     assert not book.index.rows[1].is_closed
 
 
-def test_the_newest_run_of_an_id_is_found_and_knows_the_one_before():
+def test_the_newest_run_of_an_id_is_found_and_every_one_by_its_request():
     book = Book()
     book.commit((1, start("a", "r1"), 10))
     book.commit((1, ev.Turn((), (ev.WorkflowTerminated(),)), 20), (2, start("a", "r2"), 20))
     newest = book.index.by_workflow_id["a"]
-    assert (newest.run_id, newest.previous.run_id) == ("r2", "r1")
-    assert (newest.previous.status, newest.previous.closed_at, newest.status) == ("terminated", 20, "running")
+    before = book.index.by_run_id["r1"]
+    assert (newest.run_id, newest.status) == ("r2", "running")
+    assert (before.status, before.closed_at) == ("terminated", 20)
+    book.commit((3, ev.Turn((ev.WorkflowStarted("a", "r3", "T", request_id="q"),)), 30))
+    assert book.index.by_request == {("a", "q"): book.index.rows[3]}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from everact.journal.errors import CommitUnknownError
 from everact.journal.fault_points import armed
 from everact.journal.memory_store import MemoryStore
 from everact.journal.store import STARTS_RUN, Entry
-from everact.journal.writer import GroupCommit, Raise, settle
+from everact.journal.writer import DURABLE, GroupCommit, Raise, settle
 
 BODY = ev.encode_record(ev.Turn((ev.WorkflowStarted("w", "r", "T"),)))
 
@@ -91,13 +91,13 @@ async def test_an_answer_waits_for_the_batch_that_it_could_have_read(host):
     now, flying, waiting = loop.create_future(), loop.create_future(), loop.create_future()
     blocked = Blocked()
     with armed("journal.commit.before", blocked):
-        first = host.add().number
+        first = host.add()
         host.writer.flush()
         await asyncio.to_thread(blocked.reached.wait)
-        second = host.add().number
-        host.writer.answer(0, now, "old")
-        host.writer.answer(first, flying, "flying")
-        host.writer.answer(second, waiting, Raise(KeyError("no")))
+        second = host.add()
+        DURABLE.answer(now, "old")
+        first.answer(flying, "flying")
+        second.answer(waiting, Raise(KeyError("no")))
         assert now.result() == "old"
         assert not flying.done() and not waiting.done()
         blocked.go.set()
@@ -106,7 +106,7 @@ async def test_an_answer_waits_for_the_batch_that_it_could_have_read(host):
     with pytest.raises(KeyError):
         waiting.result()
     late = loop.create_future()
-    host.writer.answer(first, late, "late")
+    first.answer(late, "late")
     assert late.result() == "late"
 
 
@@ -143,7 +143,7 @@ async def test_after_a_failed_commit_everything_queued_is_refused_and_no_effect_
         queued = host.add(2)
         queued.effects.append((host.log.append, ("effect",)))
         queued.waiters.append((waiters[1], 2))
-        host.writer.answer(queued.number, waiters[2], 3)
+        queued.answer(waiters[2], 3)
         blocked.go.set()
         await host.writer.drain()
     for waiter in waiters:
@@ -151,7 +151,7 @@ async def test_after_a_failed_commit_everything_queued_is_refused_and_no_effect_
             waiter.result()
     assert host.log == [("failed", "CommitUnknownError")]
     late = loop.create_future()
-    host.writer.answer(queued.number, late, 4)
+    queued.answer(late, 4)
     with pytest.raises(CommitUnknownError):
         late.result()
     host.writer.flush()

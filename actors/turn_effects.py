@@ -1,0 +1,53 @@
+"""What follows from the outputs of a turn, once it is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..journal import events as ev
+from ..journal.writer import Batch
+
+if TYPE_CHECKING:
+    from .workflow_actor import WorkflowActor
+
+
+def _activity_scheduled(actor: WorkflowActor, batch: Batch, event: ev.ActivityScheduled) -> None:
+    batch.effects.append((actor.shard.dispatch, (actor, event.command)))
+
+
+def _activity_cancelled(actor: WorkflowActor, batch: Batch, event: ev.ActivityCancelRequested) -> None:
+    batch.effects.append((actor.shard.cancel_attempt, (actor, event.command)))
+
+
+def _timer_started(actor: WorkflowActor, batch: Batch, event: ev.TimerStarted) -> None:
+    batch.effects.append((actor.shard.arm_timer, (actor, event.command)))
+
+
+def _timer_cancelled(actor: WorkflowActor, batch: Batch, _event: ev.TimerCancelled) -> None:
+    batch.effects.append((actor.shard.timers.note_dead, (1,)))
+
+
+def _dead_letter(actor: WorkflowActor, batch: Batch, event: ev.HandlerFailed) -> None:
+    batch.effects.append((actor.shard.log_dead_letter, (actor, event)))
+
+
+def _failed(actor: WorkflowActor, batch: Batch, event: ev.WorkflowFailed) -> None:
+    batch.effects.append((actor.shard.log_failed, (actor, event)))
+
+
+def _update_done(actor: WorkflowActor, batch: Batch, event: ev.UpdateCompleted | ev.UpdateFailed) -> None:
+    for waiter in actor.update_waiters.pop(event.update, ()):
+        batch.waiters.append((waiter, event))
+
+
+EFFECTS: dict[type, Callable[[WorkflowActor, Batch, Any], None]] = {
+    ev.ActivityScheduled: _activity_scheduled,
+    ev.ActivityCancelRequested: _activity_cancelled,
+    ev.TimerStarted: _timer_started,
+    ev.TimerCancelled: _timer_cancelled,
+    ev.HandlerFailed: _dead_letter,
+    ev.WorkflowFailed: _failed,
+    ev.UpdateCompleted: _update_done,
+    ev.UpdateFailed: _update_done,
+}
