@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
+from asyncio import CancelledError, sleep
 from asyncio.timeouts import _State  # type: ignore[attr-defined]
 from types import TracebackType
 from typing import Any
@@ -45,7 +45,7 @@ async def exit_group(
         if group._base_error is not None:
             raise group._base_error
         # The group cancelled its own parent: taken back, after the waits, as since 3.13.
-        if group._parent_cancel_requested and parent.uncancel() == 0:
+        if group._parent_cancel_requested and await _take_back_cancel(parent) == 0:
             cancelled = None
         if cancelled is not None and not group._errors:
             raise cancelled
@@ -75,7 +75,7 @@ async def exit_timeout(
         return
     scope._state = _State.EXPIRED
     # More requests than on entry: somebody else cancels too, and goes first.
-    if scope._task.uncancel() > scope._cancelling or kind is None:
+    if await _take_back_cancel(scope._task) > scope._cancelling or kind is None:
         return
     if isinstance(error, CancelledError):
         raise TimeoutError from error
@@ -83,6 +83,27 @@ async def exit_timeout(
     if isinstance(error, ExceptionGroup):
         for one in error.exceptions:
             _say_timed_out(one)
+
+
+async def _take_back_cancel(task: Any) -> int:
+    """``uncancel()`` of the current task as since 3.13: the last one also stops a cancel not yet delivered.
+
+    Such a cancel is left by a group inside whose tasks failed while they were cancelled. Before 3.13 only an await
+    ends it, so there is one on every Python.
+    """
+    undelivered = task._must_cancel
+    left: int = task.uncancel()
+    if left or not undelivered:
+        return left
+    try:
+        await sleep(0)
+    except CancelledError:
+        if task.cancelling():
+            # Another one, of this very moment: it stays to be delivered.
+            task.uncancel()
+            task.cancel()
+    cancelling: int = task.cancelling()
+    return cancelling
 
 
 def _say_timed_out(error: BaseException | None) -> None:

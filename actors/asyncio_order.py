@@ -13,10 +13,11 @@ import inspect
 import sys
 from asyncio import _get_running_loop
 from collections.abc import Callable
+from functools import wraps
 from types import FunctionType, SimpleNamespace
 from typing import Any, cast
 
-from . import asyncio_groups, asyncio_waits
+from . import asyncio_groups, asyncio_locks, asyncio_waits
 from .asyncio_forbidden import ForbiddenInWorkflowError
 from .asyncio_sets import OrderedSet
 from .event_loop import WorkflowLoop
@@ -119,6 +120,8 @@ def install() -> None:
     _replace_method(asyncio.TaskGroup, "__aenter__", asyncio_groups.enter_group)
     _replace_method(asyncio.TaskGroup, "__aexit__", asyncio_groups.exit_group)
     _replace_method(asyncio.Timeout, "__aexit__", asyncio_groups.exit_timeout)
+    _replace_method(asyncio.Condition, "wait", asyncio_locks.wait_condition)
+    _replace_method(asyncio.Semaphore, "acquire", asyncio_locks.acquire_semaphore)
 
 
 def _replace_code(module: Any, name: str, dispatcher: Callable[..., Any]) -> None:
@@ -143,10 +146,8 @@ def _replace_method(owner: type, name: str, ours: Callable[..., Any]) -> None:
     stock = getattr(owner, name)
     setattr(owner, f"_everact_stock_{name.strip('_')}", stock)
 
+    @wraps(stock)
     async def dispatch(self: Any, *args: Any) -> Any:
         return await (ours if _active() else stock)(self, *args)
 
-    dispatch.__name__ = name
-    dispatch.__qualname__ = stock.__qualname__
-    dispatch.__doc__ = stock.__doc__
     setattr(owner, name, dispatch)

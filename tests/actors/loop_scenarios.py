@@ -16,7 +16,10 @@ if __name__ == "__main__":
         package.__path__ = [folder]
         sys.modules[name] = package
 
-from asyncio import wait_for as early_wait_for  # before Everact has touched asyncio
+# Before Everact has touched asyncio.
+from asyncio import Condition as EarlyCondition
+from asyncio import Semaphore as EarlySemaphore
+from asyncio import wait_for as early_wait_for
 
 from everact.actors.asyncio_order import install
 from everact.actors.event_loop import Handle, WorkflowLoop
@@ -69,12 +72,19 @@ class Host:
             self.now = when
             callback, args = timer.callback, timer.args
             Handle.cancel(timer)
-            self.loop.run_turn(lambda: self.loop.call_soon(callback, *args, context=timer.context))
+            self.turn(lambda: self.loop.call_soon(callback, *args, context=timer.context))
             return True
         return False
 
+    def turn(self, function=lambda: None):
+        """Call ``function`` in a turn, then run what is ready."""
+        with self.loop:
+            result = function()
+            self.loop.run_until_idle()
+        return result
+
     def start(self, function, *args):
-        return self.loop.run_turn(lambda: self.loop.create_task(function(*args)))
+        return self.turn(lambda: self.loop.create_task(function(*args)))
 
     def run(self, function, *args):
         """Start a main, fire timers until it ends, return its result."""
@@ -383,6 +393,335 @@ async def primitives(host):
     )
 
 
+async def enter(host, name, lock, seconds=1):
+    """Hold a lock or semaphore for a while, and say when; ``name`` stands for the task."""
+    try:
+        async with lock:
+            host.log.append(f"{name} in")
+            await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        host.log.append(f"{name} cancelled")
+        raise
+    await act(host, name)
+
+
+async def wait_on(host, name, condition, limit=None):
+    try:
+        async with condition:
+            await asyncio.wait_for(condition.wait(), limit)
+            host.log.append(f"{name} notified, {condition.locked()}")
+    except (TimeoutError, asyncio.CancelledError) as error:
+        host.log.append(f"{name} {type(error).__name__} {error}, {condition.locked()}")
+        return
+    await act(host, name)
+
+
+async def condition_timeouts(host):
+    condition = asyncio.Condition()
+    limits = {"a": 5, "b": None, "c": 7, "d": 9, "e": None}
+    tasks = [asyncio.create_task(wait_on(host, name, condition, limits[name])) for name in limits]
+    await asyncio.wait(tasks, timeout=60)
+    return [task.done() for task in tasks]
+
+
+async def condition_notified_and_cancelled(host):
+    condition = EarlyCondition()
+    tasks = [asyncio.create_task(wait_on(host, name, condition)) for name in "abcdefg"]
+    await asyncio.sleep(1)
+    async with condition:
+        condition.notify(2)
+        tasks[0].cancel("notified")
+        tasks[2].cancel("not notified")
+        await asyncio.sleep(1)
+        tasks[1].cancel("while it takes the lock")
+        await asyncio.sleep(0)
+        tasks[1].cancel("again")
+        await asyncio.sleep(1)
+    await asyncio.wait(tasks, timeout=60)
+    async with condition:
+        condition.notify_all()
+        tasks[-1].cancel("notified with all")
+    await asyncio.wait(tasks)
+    return [task.done() for task in tasks]
+
+
+async def condition_notified_at_the_limit(host):
+    condition = asyncio.Condition()
+    tasks = [asyncio.create_task(wait_on(host, name, condition, 5)) for name in "ab"]
+    tasks += [asyncio.create_task(wait_on(host, name, condition)) for name in "cd"]
+
+    async def notify():
+        async with condition:
+            condition.notify()
+
+    early = asyncio.create_task(asyncio.sleep(5))  # behind the limits, in the same instant
+    await early
+    await notify()
+    await asyncio.wait(tasks, timeout=60)
+    return [task.done() for task in tasks]
+
+
+async def condition_with_a_predicate(host):
+    condition, items = asyncio.Condition(), []
+
+    async def take(name, limit):
+        try:
+            async with asyncio.timeout(limit), condition:
+                await condition.wait_for(lambda: items)
+                host.log.append(f"{name} took {items.pop(0)}")
+        except TimeoutError:
+            host.log.append(f"{name} timed out")
+
+    async def give():
+        for number in range(4):
+            await asyncio.sleep(1)
+            async with condition:
+                items.append(number)
+                condition.notify()
+
+    limits = [1, 2, 2, 3, 60, 60, 60]
+    await asyncio.gather(give(), *[take(f"t{i}", limit) for i, limit in enumerate(limits)])
+
+
+async def condition_misused(host):
+    condition = asyncio.Condition()
+    outcome = []
+    try:
+        await condition.wait()
+    except RuntimeError as error:
+        outcome.append(str(error))
+    return outcome, condition.locked()
+
+
+async def semaphore_cancels(host):
+    outcome = []
+    for count in range(1, 5):
+        semaphore = EarlySemaphore(2)
+        await semaphore.acquire()
+        await semaphore.acquire()
+        tasks = [asyncio.create_task(enter(host, f"{count}{name}", semaphore)) for name in "abcdef"]
+        await asyncio.sleep(0)
+        for _ in range(count):
+            semaphore.release()  # lets in a, b, ...
+        tasks[0].cancel()
+        tasks[count].cancel()
+        late = [asyncio.create_task(enter(host, f"{count}{name}", semaphore)) for name in "xyz"]
+        for number in range(4):
+            host.log.append(f"round {number}")
+            await asyncio.sleep(0)
+        late[0].cancel()
+        await asyncio.wait(tasks + late, timeout=60)
+        outcome.append([task.done() for task in tasks + late] + [semaphore.locked(), semaphore._value])
+    return outcome
+
+
+async def semaphore_free_with_waiters(host):
+    outcome = []
+    for cancelled in (False, True):
+        semaphore = asyncio.BoundedSemaphore(3)
+        for _ in range(3):
+            await semaphore.acquire()
+        first = asyncio.create_task(enter(host, f"first {cancelled}", semaphore))
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(enter(host, f"{name} {cancelled}", semaphore)) for name in "abcd"]
+        for _ in range(3):
+            semaphore.release()  # one is for the first; the others start before it, and queue behind it
+        if cancelled:
+            first.cancel()
+        for number in range(6):
+            host.log.append(f"round {number}")
+            await asyncio.sleep(0)
+        await asyncio.gather(first, *others, return_exceptions=True)
+        outcome.append(semaphore._value)
+        try:
+            semaphore.release()
+        except ValueError as error:
+            outcome.append(str(error))
+    return outcome
+
+
+async def semaphore_timeouts(host):
+    semaphore = asyncio.Semaphore(1)
+
+    async def limited(name, limit):
+        try:
+            await asyncio.wait_for(enter(host, name, semaphore, 2), limit)
+        except TimeoutError:
+            host.log.append(f"{name} timed out")
+
+    await asyncio.gather(*[limited(name, limit) for name, limit in zip("abcdef", [9, 2, 4, 9, 5, 9])])
+    return semaphore.locked()
+
+
+async def lock_cancels(host):
+    lock = asyncio.Lock()
+    await lock.acquire()
+    tasks = [asyncio.create_task(enter(host, name, lock)) for name in "abcdef"]
+    await asyncio.sleep(0)
+    lock.release()
+    tasks[0].cancel()  # woken, and does not take it
+    tasks[2].cancel()
+    tasks.append(asyncio.create_task(enter(host, "late", lock)))
+    await asyncio.sleep(1)
+    tasks[3].cancel()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    return [repr(one) for one in outcomes], lock.locked()
+
+
+async def event_cancels(host):
+    event = asyncio.Event()
+
+    async def wait(name, limit):
+        try:
+            host.log.append(f"{name} {await asyncio.wait_for(event.wait(), limit)}")
+        except (TimeoutError, asyncio.CancelledError) as error:
+            host.log.append(f"{name} {type(error).__name__}")
+
+    tasks = [asyncio.create_task(wait(name, limit)) for name, limit in zip("abcde", [1, 2, None, 2, 9])]
+    await asyncio.sleep(2)
+    event.set()
+    event.clear()
+    tasks[2].cancel()
+    tasks.append(asyncio.create_task(wait("late", 3)))
+    await asyncio.wait(tasks)
+
+
+async def queue_cancels(host):
+    outcome = []
+    for kind in (asyncio.Queue, asyncio.PriorityQueue, asyncio.LifoQueue):
+        queue = kind(1)
+
+        async def get(name, limit, queue=queue):
+            try:
+                number = await asyncio.wait_for(queue.get(), limit)
+            except (TimeoutError, asyncio.CancelledError) as error:
+                host.log.append(f"{name} {type(error).__name__}")
+            else:
+                host.log.append(f"{name} got {number}")
+                queue.task_done()
+
+        async def put(number, limit, queue=queue):
+            try:
+                await asyncio.wait_for(queue.put(number), limit)
+                host.log.append(f"put {number}")
+            except (TimeoutError, asyncio.CancelledError) as error:
+                host.log.append(f"put {number} {type(error).__name__}")
+
+        getters = [asyncio.create_task(get(name, limit)) for name, limit in zip("abcd", [1, 2, 2, 9])]
+        await asyncio.sleep(2)
+        queue.put_nowait(0)
+        getters[1].cancel()
+        putters = [asyncio.create_task(put(i, limit)) for i, limit in enumerate([9, 1, 9, 1, 9], 1)]
+        await asyncio.sleep(1)
+        queue.get_nowait()
+        putters[2].cancel()
+        await asyncio.sleep(1)
+        for _ in range(3):
+            outcome.append(queue.qsize() and queue.get_nowait())
+            await asyncio.sleep(0)
+        await asyncio.wait(getters + putters)
+    return outcome
+
+
+async def barrier_cancels(host):
+    barrier = asyncio.Barrier(3)
+
+    async def meet(name, limit=None):
+        try:
+            host.log.append(f"{name} {await asyncio.wait_for(barrier.wait(), limit)}")
+        except (TimeoutError, asyncio.CancelledError, asyncio.BrokenBarrierError) as error:
+            host.log.append(f"{name} {type(error).__name__} {barrier.n_waiting}")
+
+    tasks = [asyncio.create_task(meet(name, limit)) for name, limit in [("a", 1), ("b", None)]]
+    await asyncio.sleep(1)
+    tasks += [asyncio.create_task(meet(name)) for name in "cdefg"]
+    await asyncio.sleep(0)
+    tasks[2].cancel()
+    tasks[4].cancel()
+    await asyncio.sleep(1)
+    await barrier.reset()
+    tasks += [asyncio.create_task(meet(name)) for name in "hi"]
+    await asyncio.sleep(1)
+    tasks[-1].cancel()
+    await barrier.abort()
+    await asyncio.wait(tasks)
+    return barrier.broken
+
+
+async def cancel_left_by_a_group(host):
+    """The group's tasks fail as they are cancelled: the cancel from outside is kept, and taken back further out."""
+    outcome = []
+
+    async def fail_late():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ValueError("on cancel")
+
+    async def fail(seconds=1):
+        await asyncio.sleep(seconds)
+        raise KeyError
+
+    async def inner():
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail_late())
+
+    async def in_timeout():
+        async with asyncio.timeout(1):
+            await inner()
+
+    async def in_group():
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail())
+            await inner()
+
+    async def in_both():
+        async with asyncio.timeout(1):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(fail(3))
+                async with asyncio.timeout(2):
+                    await inner()
+
+    async def in_wait_for():
+        await asyncio.wait_for(inner(), 1)
+
+    for block in (in_timeout, in_group, in_both, in_wait_for):
+        try:
+            await block()
+        except BaseException as error:
+            outcome.append(repr(error))
+        outcome.append(asyncio.current_task().cancelling())
+        await act(host, block.__name__)  # no cancel comes after it
+
+    async def cancel_later(task, rounds):
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        host.log.append(f"cancel in round {rounds}")
+        task.cancel("one more")
+
+    async def fail_and_cancel_later(task, rounds):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            asyncio.create_task(cancel_later(task, rounds))
+            raise ValueError("on cancel")
+
+    async def cancelled_again(rounds):
+        this = asyncio.current_task()
+        try:
+            async with asyncio.timeout(1):
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(fail_and_cancel_later(this, rounds))
+        except BaseException as error:
+            host.log.append(f"{error!r} {this.cancelling()}")
+            await asyncio.sleep(1)
+
+    for rounds in range(6):
+        again = await asyncio.gather(asyncio.create_task(cancelled_again(rounds)), return_exceptions=True)
+        outcome.append(repr(again))
+    return outcome
+
+
 async def nested_fan_out(host):
     async def branch(name):
         await asyncio.wait([asyncio.create_task(act(host, f"{name}{i}", 1 + i)) for i in range(3)])
@@ -422,6 +761,19 @@ SCENARIOS = [
     wait_for_nothing,
     shielded,
     primitives,
+    condition_timeouts,
+    condition_notified_and_cancelled,
+    condition_notified_at_the_limit,
+    condition_with_a_predicate,
+    condition_misused,
+    semaphore_cancels,
+    semaphore_free_with_waiters,
+    semaphore_timeouts,
+    lock_cancels,
+    event_cancels,
+    queue_cancels,
+    barrier_cancels,
+    cancel_left_by_a_group,
     nested_fan_out,
     tasks_of_commands,
 ]

@@ -109,6 +109,33 @@ def test_gather_of_finished_futures_goes_on_at_once(here):
     assert here["gather_of_finished"]["log"] == ["command one", "command two"]
 
 
+def test_a_condition_that_loses_a_waiter_wakes_another(here):
+    assert here["condition_timeouts"]["log"][4:6] == ["a TimeoutError , False", "b notified, True"]
+    log = here["condition_notified_and_cancelled"]["log"]
+    assert [line for line in log if "notified, True" in line] == [f"{name} notified, True" for name in "def"]
+    assert "b CancelledError again, False" in log  # the latest cancel, once the lock was held again
+    assert here["condition_misused"]["result"] == [["cannot wait on un-acquired lock"], False]
+
+
+def test_a_semaphore_lets_in_all_that_fit_at_once(here):
+    log = here["semaphore_free_with_waiters"]["log"]
+    between = log[log.index("round 1") : log.index("round 2")]
+    assert [line for line in between if line.endswith("in")] == ["a False in", "b False in"]
+    assert here["semaphore_free_with_waiters"]["result"][::2] == [3, 3]
+    assert [result[-2:] for result in here["semaphore_cancels"]["result"]] == [
+        [False, n] for n in range(1, 5)
+    ]
+
+
+def test_no_cancel_outlives_the_timeout_or_group_that_made_it(here):
+    log = here["cancel_left_by_a_group"]["log"]
+    for block in ("in_timeout", "in_group", "in_both", "in_wait_for"):
+        assert f"done {block}" in log
+    outcome = here["cancel_left_by_a_group"]["result"]
+    assert outcome[1:8:2] == [0, 0, 0, 0]
+    assert outcome[8:] == ["[CancelledError('')]"] * 6  # one from somebody else does
+
+
 def test_timeouts_nest_and_leave_no_timer(here):
     assert here["timeouts"]["result"] == [0, "outer", "past", "CancelledError"]
     assert here["timeout_in_context"]["result"] == "TimeoutError()"
@@ -302,6 +329,33 @@ async def test_other_loops_see_the_stock_functions():
             asyncio.run(coroutine)
         finally:
             coroutine.close()
+
+
+async def test_other_loops_have_the_stock_primitives():
+    install()
+    assert asyncio.Condition is scenarios.EarlyCondition
+    assert asyncio.Semaphore is scenarios.EarlySemaphore
+    assert inspect.iscoroutinefunction(asyncio.Condition.wait)
+    assert list(inspect.signature(asyncio.Semaphore.acquire).parameters) == ["self"]
+    assert "Wait until notified" in asyncio.Condition.wait.__doc__
+    stock = asyncio.Condition._everact_stock_wait
+    assert stock.__code__.co_filename == asyncio.locks.__file__
+
+    condition, semaphore = asyncio.Condition(), asyncio.BoundedSemaphore(1)
+
+    async def wait(limit):
+        async with semaphore, asyncio.timeout(limit), condition:
+            return await condition.wait()
+
+    waiting = [asyncio.create_task(wait(limit)) for limit in (0.01, 60)]
+    with pytest.raises(TimeoutError):
+        await waiting[0]
+    while not condition._waiters:
+        await asyncio.sleep(0)
+    async with condition:
+        condition.notify()
+    assert await waiting[1] is True
+    assert not semaphore.locked()
 
 
 def test_asyncio_run_works_elsewhere():
