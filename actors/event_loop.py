@@ -15,8 +15,7 @@ from asyncio import _get_running_loop, _set_running_loop
 from collections.abc import AsyncGenerator, Callable
 from contextvars import Context, copy_context
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeVar
-from weakref import ref
+from typing import Any, ClassVar, NoReturn, Protocol, Self
 
 from .asyncio_discard import REFUSALS, RunDiscarded, TurnAborted, close_coroutines, detached_count
 from .asyncio_forbidden import ForbiddenInWorkflowError, ReadOnlyError, read_only, refusals
@@ -33,7 +32,6 @@ __all__ = [
     "detached_count",
 ]
 
-T = TypeVar("T")
 _Task = asyncio.Task
 _Future = asyncio.Future
 _EMPTY_CONTEXT = Context()
@@ -136,8 +134,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         # Every task that is not done, with its number, oldest first. Strong references: asyncio's are weak,
         # and a task that waits for a future nobody else holds would be collected.
         self._tasks: dict[asyncio.Task[Any], int] = {}
-        # Tasks that ended with an error; weak, since one that is freed unseen reports itself.
-        self._failed: list[ref[asyncio.Task[Any]]] = []
+        # Tasks that ended with an error, oldest first: kept until somebody has looked at it, or the run ends.
+        self._failed: list[asyncio.Task[Any]] = []
         self._created = 0
         self._generators: list[AsyncGenerator[Any, Any]] | None = None
         self._outer: tuple[Any, Any] | None = None
@@ -166,28 +164,6 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             sys.set_asyncgen_hooks(*outer[1])
             _set_running_loop(outer[0])
 
-    def run_turn(self, function: Callable[..., T], *args: Any) -> T:
-        """Call ``function`` in a turn, then run what is ready until nothing is left.
-
-        Raises:
-            BaseException: What ``function`` raises, and what ``run_until_idle`` does.
-        """
-        # The same as "with self:", written out: this is the path of every message.
-        if self._outer is not None:
-            raise RuntimeError(_NESTED)
-        self._outer = outer = (_get_running_loop(), sys.get_asyncgen_hooks())
-        _set_running_loop(self)
-        sys.set_asyncgen_hooks(_generator_started, _generator_dropped)
-        try:
-            result = function(*args)
-            if self._ready:
-                self.run_until_idle()
-            return result
-        finally:
-            self._outer = None
-            sys.set_asyncgen_hooks(*outer[1])
-            _set_running_loop(outer[0])
-
     def run_until_idle(self) -> None:
         """Run ready callbacks in order until none is left; only inside a turn.
 
@@ -196,7 +172,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             KeyboardInterrupt: Likewise, as all that is not an Exception and leaves a callback.
         """
         if self._outer is None:
-            raise RuntimeError("run_until_idle() is called inside a turn: use run_turn() or 'with loop:'")
+            raise RuntimeError("run_until_idle() is called inside a turn: use 'with loop:'")
         while self._ready:
             rest = iter(self._ready)
             self._ready = []
@@ -242,13 +218,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if error is not None:
             if len(self._failed) & (len(self._failed) + 1) == 0:
                 # At one less than each power of two, forget those that are of no interest any more.
-                self._failed[:] = [ref(one) for one in self.unseen_failures()]
-            self._failed.append(ref(task))
+                self._failed = self.unseen_failures()
+            self._failed.append(task)
 
     def unseen_failures(self) -> list[asyncio.Task[Any]]:
         """The tasks that ended with an error which nobody has looked at, oldest first."""
-        tasks = [task() for task in self._failed]
-        return [task for task in tasks if task is not None and task._log_traceback]
+        return [task for task in self._failed if task._log_traceback]
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -405,6 +380,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 _Future.cancel(waiter)
             _Future.cancel(task)
         self._tasks.clear()
+        self._failed = []
         self._generators = None
 
 

@@ -53,7 +53,7 @@ def loop(host):
 # --- turns
 
 
-def test_callbacks_run_first_in_first_out_until_none_is_left(loop):
+def test_callbacks_run_first_in_first_out_until_none_is_left(host, loop):
     seen = []
 
     def more(value):
@@ -62,7 +62,7 @@ def test_callbacks_run_first_in_first_out_until_none_is_left(loop):
             loop.call_soon(more, value + 1)
             loop.call_soon(seen.append, f"after {value}")
 
-    assert loop.run_turn(lambda: loop.call_soon(more, 1) and "result") == "result"
+    assert host.turn(lambda: loop.call_soon(more, 1) and "result") == "result"
     assert seen == [1, 2, "after 1", 3, "after 2"]
     assert not loop.has_ready()
 
@@ -71,7 +71,7 @@ def test_a_turn_sets_the_running_loop_and_gives_it_back(host, loop):
     with pytest.raises(RuntimeError):
         asyncio.get_running_loop()
     hooks = sys.get_asyncgen_hooks()
-    assert loop.run_turn(asyncio.get_running_loop) is loop
+    assert host.turn(asyncio.get_running_loop) is loop
     with loop as entered:
         assert entered is loop is asyncio._get_running_loop()
         assert asyncio._get_running_loop().host is host
@@ -87,21 +87,21 @@ async def test_a_turn_inside_another_loop_gives_that_one_back():
     host, inner = scenarios.Host(), scenarios.Host()
 
     def nested():
-        assert inner.loop.run_turn(asyncio.get_running_loop) is inner.loop
+        assert inner.turn(asyncio.get_running_loop) is inner.loop
         return asyncio.get_running_loop()
 
     done = outer.create_future()
-    outer.call_soon(lambda: done.set_result(host.loop.run_turn(nested)))
+    outer.call_soon(lambda: done.set_result(host.turn(nested)))
     assert await done is host.loop
     with pytest.raises(ZeroDivisionError):
-        host.loop.run_turn(lambda: 1 / 0)
+        host.turn(lambda: 1 / 0)
     assert asyncio.get_running_loop() is outer
     assert sys.get_asyncgen_hooks() == hooks
 
 
-def test_a_turn_does_not_nest_in_itself(loop):
+def test_a_turn_does_not_nest_in_itself(host, loop):
     with pytest.raises(RuntimeError, match="already running"):
-        loop.run_turn(lambda: loop.run_turn(print))
+        host.turn(host.turn)
     with pytest.raises(RuntimeError, match="already running"), loop, loop:
         pass
     with pytest.raises(RuntimeError, match="inside a turn"):
@@ -109,7 +109,7 @@ def test_a_turn_does_not_nest_in_itself(loop):
     assert not loop.is_running()
 
 
-def test_cancelled_handles_are_not_called(loop):
+def test_cancelled_handles_are_not_called(host, loop):
     handle = loop.call_soon(scenarios.record)
     assert isinstance(handle, Handle)
     assert repr(handle) == "<Handle record>"
@@ -117,10 +117,10 @@ def test_cancelled_handles_are_not_called(loop):
     handle.cancel()
     handle.cancel()
     assert handle.cancelled()
-    loop.run_turn(lambda: None)
+    host.turn()
 
 
-def test_callbacks_keep_their_context(loop):
+def test_callbacks_keep_their_context(host, loop):
     variable = contextvars.ContextVar("variable", default="outside")
     seen = []
 
@@ -131,8 +131,8 @@ def test_callbacks_keep_their_context(loop):
 
     handle = loop.call_soon(schedule, context=contextvars.Context())
     assert variable not in handle.get_context()
-    loop.run_turn(lambda: None)
-    loop.host.fire_next()
+    host.turn()
+    host.fire_next()
     assert seen == ["inside", "inside"]
     assert variable.get() == "outside"
 
@@ -141,7 +141,7 @@ def test_an_exception_of_a_callback_goes_to_the_host_and_the_next_one_runs(host,
     seen = []
     loop.call_soon(lambda: 1 / 0)
     loop.call_soon(seen.append, 1)
-    loop.run_turn(lambda: None)
+    host.turn()
     assert seen == [1]
     assert [type(error["exception"]) for error in host.errors] == [ZeroDivisionError]
     assert "Exception in callback" in host.errors[0]["message"]
@@ -160,10 +160,10 @@ def test_what_must_stop_the_turn_leaves_it_and_the_rest_stays_queued(host, loop,
     loop.call_soon(callback) if inside == "callback" else loop.create_task(task())
     loop.call_soon(seen.append, 1)
     with pytest.raises(kind, match="stop"):
-        loop.run_turn(lambda: None)
+        host.turn()
     assert asyncio._get_running_loop() is None
     assert seen == []
-    loop.run_turn(lambda: None)
+    host.turn()
     assert seen == [1]
     assert loop.live_tasks() == []
     gc.collect()
@@ -187,7 +187,7 @@ def test_no_delay_needs_no_timer(host, loop, delay):
     loop.call_later(delay, seen.append, 1)
     loop.call_at(loop.time() + delay, seen.append, 2)
     assert host.timers == []
-    loop.run_turn(lambda: None)
+    host.turn()
     assert seen == [1, 2]
 
 
@@ -243,7 +243,7 @@ def test_tasks_start_in_order_whatever_newer_pythons_ask(host, loop):
         host.log.append("created")
         loop.create_task(note(2), name=None, context=contextvars.copy_context())
 
-    loop.run_turn(start)
+    host.turn(start)
     assert host.log == ["created", 1, 2]
 
 
@@ -258,13 +258,13 @@ def test_tasks_that_nobody_holds_are_not_collected(host, loop):
         finally:
             seen.append("ended")
 
-    loop.run_turn(lambda: loop.create_task(wait_for_ever()) and None)
+    host.turn(lambda: loop.create_task(wait_for_ever()) and None)
     gc.collect()
     assert seen[0]() is not None
     assert len(loop.live_tasks()) == 1
     assert "ended" not in seen
     seen[0]().set_result(None)
-    loop.run_turn(lambda: None)
+    host.turn()
     assert seen[1:] == ["ended"]
     assert loop.live_tasks() == []
 
@@ -273,19 +273,91 @@ def test_finished_tasks_are_let_go_at_once(host, loop):
     async def nothing():
         return None
 
-    task = weakref.ref(loop.run_turn(lambda: loop.create_task(nothing())))
+    task = weakref.ref(host.turn(lambda: loop.create_task(nothing())))
     gc.collect()
     assert task() is None
 
 
-def test_an_exception_nobody_retrieved_reaches_the_host(host, loop):
-    async def fail():
-        raise ValueError("lost")
+async def fail(text):
+    raise ValueError(text)
 
-    loop.run_turn(lambda: loop.create_task(fail()) and None)
+
+def unseen(loop):
+    return [str(task.exception()) for task in loop.unseen_failures()]
+
+
+def test_failures_that_nobody_has_looked_at_are_kept_until_the_end(host, loop):
+    async def main():
+        local = asyncio.create_task(fail("in a local"))
+        asyncio.create_task(fail("not held"))
+        asyncio.get_running_loop().call_soon(asyncio.create_task, fail("made by a callback"))
+        seen = asyncio.create_task(fail("looked at"))
+        awaited = asyncio.create_task(fail("awaited"))
+        cancelled = asyncio.create_task(fail("never entered"))
+        cancelled.cancel()
+        waited = asyncio.create_task(fail("waited for only"))
+        await asyncio.gather(fail("gathered"), fail("gathered too"), return_exceptions=True)
+        with pytest.raises(ValueError):
+            await asyncio.gather(fail("first of a gather"), fail("second of a gather"))
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail("in a group"))
+        with pytest.raises(ValueError):
+            await asyncio.wait_for(awaited, 5)
+        await asyncio.wait([waited])
+        assert local.done()
+        return str(seen.exception())
+
+    assert host.run(main) == "looked at"
     gc.collect()
-    assert [str(error["exception"]) for error in host.errors] == ["lost"]
-    assert "never retrieved" in host.errors[0]["message"]
+    failed = loop.unseen_failures()
+    assert [str(task._exception) for task in failed] == [
+        "in a local",
+        "not held",
+        "waited for only",
+        "made by a callback",
+    ]
+    assert [task.get_name() for task in failed][:2] == ["Task-2", "Task-3"]
+    for task in failed:
+        task._log_traceback = False
+    assert loop.unseen_failures() == []
+    del failed, task
+    loop.discard()
+    gc.collect()
+    assert host.errors == []
+
+
+def test_a_failure_is_unseen_until_it_is_looked_at(host, loop):
+    tasks = host.turn(lambda: [loop.create_task(fail(f"{number}")) for number in range(100)])
+    order = [str(task._exception) for task in loop.unseen_failures()]
+    assert order == [f"{number}" for number in range(100)]
+    assert str(tasks[7].exception()) == "7"
+    assert unseen(loop) == order[:7] + order[8:]
+    assert unseen(loop) == []  # that was a look at each
+
+
+def test_failures_that_were_looked_at_are_let_go(host, loop):
+    async def main():
+        tasks = []
+        for number in range(1000):
+            task = asyncio.create_task(fail(f"{number}"))
+            await asyncio.gather(task, return_exceptions=True)
+            tasks.append(weakref.ref(task))
+        return tasks
+
+    tasks = host.run(main)
+    gc.collect()
+    assert sum(task() is not None for task in tasks) <= 2
+
+
+def test_dropping_a_run_drops_its_failures_silently(host, loop):
+    host.turn(lambda: loop.create_task(fail("lost")) and None)
+    (failed,) = map(weakref.ref, loop.unseen_failures())
+    loop.discard()
+    gc.collect()
+    assert failed() is None
+    assert loop.unseen_failures() == []
+    assert host.errors == []
 
 
 def test_current_task_is_kept_per_run(host, loop):
@@ -537,7 +609,7 @@ def test_discarding_closes_everything_here_and_now_and_lets_nothing_happen(host,
     assert loop.discard() == 0
     assert host.errors == []
     with pytest.raises(RuntimeError, match="discarded"):
-        loop.run_turn(lambda: None) or loop.run_until_idle()
+        host.turn()
 
 
 @pytest.mark.parametrize("how", ["endless", "sync endless", "patient", "other error", "exit"])
@@ -611,7 +683,7 @@ def test_an_inner_coroutine_that_swallows_its_end_is_freed_and_counted(host, loo
         await inner()
 
     host.start(outer)
-    loop.run_turn(lambda: loop.create_task(outer()) and None)
+    host.turn(lambda: loop.create_task(outer()) and None)
     before = detached_count()
     assert loop.discard() == 2
     assert detached_count() == before
@@ -688,9 +760,9 @@ def test_an_interrupt_during_a_drop_is_raised_after_it(host, loop):
     assert asyncio._get_running_loop() is None
 
 
-def test_a_run_is_not_dropped_inside_its_own_turn(loop):
+def test_a_run_is_not_dropped_inside_its_own_turn(host, loop):
     with pytest.raises(RuntimeError, match="own turn"):
-        loop.run_turn(loop.discard)
+        host.turn(loop.discard)
     with pytest.raises(RuntimeError, match="not discarded"):
         loop.refuse()
 
