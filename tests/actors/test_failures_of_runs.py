@@ -7,6 +7,7 @@ import pytest
 from support.hosting import gate, hosted, kinds, settled
 
 from everact import ActivityError, ApplicationError, FailureError, RetryPolicy, activity, workflow
+from everact.actors.event_loop import TurnAborted
 from everact.exceptions import (
     QueryFailedError,
     RuntimeClosedError,
@@ -103,6 +104,8 @@ class _Make:
         "exit": lambda: SystemExit(3),
         "odd": lambda: Odd("strange"),
         "group": lambda: ExceptionGroup("g", [ValueError("a"), KeyError("b")]),
+        "base group": lambda: BaseExceptionGroup("g", [ValueError("a"), Odd("b")]),
+        "aborted": lambda: TurnAborted("stop"),
     }
 
     def __getitem__(self, kind):
@@ -110,11 +113,11 @@ class _Make:
 
 
 MAKE = _Make()
-ORDINARY = ["value", "application", "cancelled", "group"]
+HANDLED = ["value", "application", "cancelled", "group", "exit", "odd", "base group"]
 
 
 @pytest.mark.parametrize("handler", ["bad", "late"])
-@pytest.mark.parametrize("kind", ORDINARY)
+@pytest.mark.parametrize("kind", HANDLED)
 async def test_an_error_that_leaves_a_signal_handler_is_a_dead_letter_and_the_run_goes_on(handler, kind):
     W = run_of(until_over)
     async with hosted(MemoryJournal(), W) as runtime:
@@ -133,7 +136,7 @@ async def test_an_error_that_leaves_a_signal_handler_is_a_dead_letter_and_the_ru
 
 
 @pytest.mark.parametrize("handler", ["change", "change_later"])
-@pytest.mark.parametrize("kind", ORDINARY)
+@pytest.mark.parametrize("kind", HANDLED)
 async def test_the_sender_of_an_update_gets_what_its_handler_raised(handler, kind):
     W = run_of(until_over)
     async with hosted(MemoryJournal(), W) as runtime:
@@ -150,7 +153,7 @@ async def test_the_sender_of_an_update_gets_what_its_handler_raised(handler, kin
         assert (await handle.describe()).status == "running"
 
 
-@pytest.mark.parametrize("kind", [*ORDINARY, "exit", "odd"])
+@pytest.mark.parametrize("kind", HANDLED)
 async def test_whatever_a_validator_raises_is_a_rejection_and_nothing_is_written(kind):
     W = run_of(until_over)
     async with hosted(MemoryJournal(), W) as runtime:
@@ -162,7 +165,7 @@ async def test_whatever_a_validator_raises_is_a_rejection_and_nothing_is_written
         assert (await handle.describe()).status == "running"
 
 
-@pytest.mark.parametrize("kind", [*ORDINARY, "exit", "odd"])
+@pytest.mark.parametrize("kind", HANDLED)
 async def test_whatever_a_query_raises_its_caller_gets_an_error_and_the_run_goes_on(kind):
     W = run_of(until_over)
     async with hosted(MemoryJournal(), W) as runtime:
@@ -177,14 +180,14 @@ async def test_whatever_a_query_raises_its_caller_gets_an_error_and_the_run_goes
             await handle.query("look", kind)
 
 
-@pytest.mark.parametrize("kind", ["exit", "odd"])
-async def test_what_is_no_exception_in_a_handler_crashes_its_run_and_no_other(kind):
+@pytest.mark.parametrize("handler", ["bad", "late"])
+async def test_a_turn_that_is_aborted_in_a_handler_crashes_its_run_and_no_other(handler):
     W = run_of(until_over)
     async with hosted(MemoryJournal(), W) as runtime:
         handle = await runtime.spawn(W.run)
         other = await runtime.spawn(W.run)
-        await handle.signal("bad", kind)
-        with pytest.raises(WorkflowQuarantinedError, match=type(MAKE[kind]).__name__):
+        await handle.signal(handler, "aborted")
+        with pytest.raises(WorkflowQuarantinedError, match="TurnAborted"):
             await handle.result()
         await other.signal("end")
         assert await other.result() == ""
@@ -522,4 +525,4 @@ async def test_what_a_background_task_raised_unseen_is_reported_when_the_run_end
         await handle.query(W.look)
         assert caplog.text.count("ValueError: in the background") == 1
         recorded = [event for event in await handle.fetch_history() if event.kind == "TaskFailed"]
-        assert [event.fields["failure"].message for event in recorded] == ["in the background"] * kept
+        assert [event.fields["failure"].message for event in recorded] == ["in the background"]
