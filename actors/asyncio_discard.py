@@ -89,7 +89,8 @@ def _close_unstarted(coroutine: CoroutineType[Any, Any, Any]) -> None:
 
     Since Python 3.12 the arguments live until the coroutine is freed, when this thread may not be quiet any more.
     """
-    arguments = list(coroutine.cr_frame.f_locals.values())
+    frame = coroutine.cr_frame
+    arguments = list(frame.f_locals.values()) if frame is not None else []
     coroutine.close()
     for argument in arguments:
         for one in argument if isinstance(argument, tuple | list) else (argument,):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ..journal.errors import EveractError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
 from ..journal.run_index import load
+from ..journal.writer import Raise, settle
 from .errors import WorkflowNotRegisteredError
+from .mailbox import OUTCOMES
 from .workflow_actor import WorkflowActor
 
 log = logging.getLogger("everact.runtime")
@@ -56,7 +59,7 @@ def rebuild(shard: Shard) -> None:
         before = old.get(key)
         if before is not None and before.run_id == actor.run_id:
             del old[key]
-            actor.take_over(before, unknown)
+            _carry_over(before, actor, unknown)
         _adopt(shard, actor)
         if not actor.tried:
             _retry_stalled(shard, actor)
@@ -65,6 +68,27 @@ def rebuild(shard: Shard) -> None:
     ) in old.values():  # the journal does not hold them as open: they never were, or their end is durable
         gone.let_go(unknown)
     shard.go_on()
+
+
+def _carry_over(before: WorkflowActor, actor: WorkflowActor, unknown: EveractError) -> None:
+    """Take from an earlier object of a run what no lost turn has touched."""
+    state = actor.state
+    actor.tried = before.tried
+    actor.result_waiters = before.result_waiters
+    for number, waiters in before.update_waiters.items():
+        if number in state.updates or number in state.unread:
+            actor.update_waiters[number] = waiters
+        else:  # accepted in a lost turn: its number will be another event's
+            for waiter in waiters:
+                settle(waiter, Raise(unknown))
+    actor.attempts = before.attempts
+    for attempt in actor.attempts.values():
+        attempt.actor = actor
+    actor.mailbox.extend(mail for mail in before.mailbox if type(mail[0]) not in OUTCOMES)
+    for command, event in before.outcomes.items():  # paid for: they are not asked for again
+        if not actor.is_stale(event):
+            actor.outcomes[command] = event
+            actor.mailbox.append((event, None))
 
 
 def _actor(shard: Shard, key: int, state: RunState) -> WorkflowActor:
@@ -83,9 +107,9 @@ def _adopt(shard: Shard, actor: WorkflowActor) -> None:
         shard.arm_timer(actor, command)
     for command, pending in state.activities.items():
         if pending.next_at > shard.now():
-            shard.arm_retry(actor, command)
+            shard.dispatcher.arm_retry(actor, command)
         else:
-            shard.dispatch(actor, command)
+            shard.dispatcher.dispatch(actor, command)
     if (actor.mailbox or (state.unread and state.stall is None)) and not actor.queued:
         shard.enqueue(actor)
 

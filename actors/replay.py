@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ..journal import events as ev
 from .errors import NondeterminismError
+from .places import suspended_at
 from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
 
 
@@ -138,4 +139,4 @@ def _place_of(instance: WorkflowInstance, got: ev.Event | None) -> str:
     """``file:line`` of the call that differs; where run waits when a call is missing."""
     if isinstance(got, ev.ActivityScheduled | ev.TimerStarted):
         return instance.places[got.command]
-    return instance.suspended_at()
+    return suspended_at(instance.main)

@@ -164,11 +164,11 @@ class Runtime:
                 workflows=self._workflows,
                 activities=self._activities,
             )
-            shard.pool = ActivityPool(
+            shard.dispatcher.pool = ActivityPool(
                 loop,
                 self._clock,
                 self._converter,
-                shard.attempt_ended,
+                shard.dispatcher.attempt_ended,
                 runtime=self,
                 max_async=self._limits[0],
                 max_threads=self._limits[1],
@@ -190,7 +190,7 @@ class Runtime:
         self._leaving = True
         try:
             shard.timers.close()
-            await shard.pool.drain(self._grace)
+            await shard.dispatcher.pool.drain(self._grace)
             await shard.idle()
         finally:
             self._shard = None
@@ -199,7 +199,7 @@ class Runtime:
                 RuntimeClosedError("the Runtime was left; the run is durable and goes on at the next start")
             )
             shard.close()
-            shard.pool.close()
+            shard.dispatcher.pool.close()
             if self._store is not None:
                 self._store.close()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.errors import AppendRefusedError, CommitUnknownError, EveractError, PayloadError
-from ..journal.failures import Failure, full_text
+from ..journal.failures import full_text
 from ..journal.fault_points import fault_point
 from ..journal.ids import random_id
 from ..journal.payloads import Payload, PayloadConverter
@@ -24,9 +23,8 @@ from ..journal.run_index import RunIndex, RunRow
 from ..journal.store import JournalStore
 from ..journal.writer import Batch, GroupCommit, Raise
 from . import recovery
-from .activity_pool import ActivityPool
-from .attempts import Attempt
 from .definitions import ActivityDefinition, WorkflowDefinition
+from .dispatcher import Dispatcher
 from .errors import (
     RequestIdReusedError,
     RuntimeClosedError,
@@ -40,10 +38,9 @@ from .errors import (
     WorkflowQuarantinedError,
     WorkflowTypeError,
 )
-from .failure_conversion import activity_failure, error_of
+from .failure_conversion import error_of
 from .mailbox import Inspection, Reply
 from .options import IfClosed, IfRunning
-from .retries import decide as decide_retry
 from .start_policies import decide as decide_start
 from .timers import TimerQueue
 from .workflow_actor import WorkflowActor
@@ -87,8 +84,8 @@ class Shard:
         self.converter = converter
         self.workflows = workflows
         self.activities = activities
-        self.pool: ActivityPool = None  # type: ignore[assignment]  # the runtime sets it before recovery
         self.timers = TimerQueue(loop, clock)
+        self.dispatcher = Dispatcher(activities, self.timers, clock)
         self.actors: dict[int, WorkflowActor] = {}
         self.newest: dict[str, WorkflowActor] = {}
         self.index = RunIndex()
@@ -98,7 +95,6 @@ class Shard:
         self._ready: deque[WorkflowActor] = deque()
         self._pump_scheduled = False
         self._idle: asyncio.Future[None] | None = None
-        self._jitter = random.Random()  # noqa: S311  (not part of any decision that is replayed)
         self._starts: dict[tuple[str, str], WorkflowActor] = {}
         self._failures = 0
         self._rebuild_handle: asyncio.TimerHandle | None = None
@@ -442,87 +438,17 @@ class Shard:
 
     # --- effects: called once what caused them is durable
 
-    def dispatch(self, actor: WorkflowActor, command: int) -> None:
-        """Hand an activity's next attempt to the pool."""
-        pending = actor.state.activities.get(command)
-        if pending is None or command in actor.outcomes:
-            return  # cancelled or closed in the same commit (R10), or its result is on its way
-        running = actor.attempts.get(command)
-        if running is not None:
-            if running.number == pending.attempt:
-                return
-            self.pool.withdraw(running)
-        definition = self.activities.get(pending.scheduled.activity_type)
-        if definition is None:
-            log.error(
-                "workflow %r waits for activity %r, which is not registered with this runtime; it runs once a "
-                "runtime that has it opens the journal",
-                actor.workflow_id,
-                pending.scheduled.activity_type,
-            )
-            return
-        attempt = Attempt(actor, pending, definition)
-        actor.attempts[command] = attempt
-        self.pool.submit(attempt)
-
-    def attempt_ended(self, attempt: Attempt, outcome: Payload | Failure) -> None:
-        """Take an attempt's outcome; the fence decides whether it still counts (R3)."""
-        actor, command, number = attempt.actor, attempt.scheduled.command, attempt.number
-        if actor.attempts.get(command) is attempt:
-            del actor.attempts[command]
-        event: ev.ActivityCompleted | ev.ActivityFailed | ev.AttemptFailed
-        if type(outcome) is Payload:
-            event = ev.ActivityCompleted(command, number, outcome)
-        else:
-            assert isinstance(outcome, Failure)
-            delay, reason = decide_retry(attempt.scheduled.retry, number, outcome, self._jitter)
-            if delay >= 0:
-                event = ev.AttemptFailed(command, number, outcome, self.now() + delay)
-            else:
-                failure = activity_failure(outcome, attempt.definition.name, command, number, reason)
-                event = ev.ActivityFailed(command, number, failure, reason)
-        actor.outcomes[command] = event
-        actor.put(event)
-
-    def cancel_attempt(self, actor: WorkflowActor, command: int) -> None:
-        """The run no longer wants an activity."""
-        attempt = actor.attempts.pop(command, None)
-        if attempt is not None:
-            self.pool.withdraw(attempt)
-
     def arm_timer(self, actor: WorkflowActor, command: int) -> None:
         """Wait for a timer's deadline."""
         timer = actor.state.timers.get(command)
         if timer is not None:
             self.timers.add(timer.deadline, _timer_due, _timer_alive, actor, command)
 
-    def arm_retry(self, actor: WorkflowActor, command: int) -> None:
-        """Wait until an activity's next attempt may start."""
-        pending = actor.state.activities.get(command)
-        if pending is not None:
-            self.timers.add(pending.next_at, self.dispatch, _retry_alive, actor, command)
-
     def closed(self, actor: WorkflowActor) -> None:
         """A run's end is durable."""
         actor.withdraw_attempts()
         self.forget(actor)
         self._keep_closed(actor)
-
-    def log_attempt(self, actor: WorkflowActor, event: ev.AttemptFailed) -> None:
-        """An attempt failed and another will follow: say so, or a mistake looks like a slow activity."""
-        pending = actor.state.activities.get(event.command)
-        if pending is None:
-            return
-        most = (pending.scheduled.retry or ev.RetryRecord()).maximum_attempts
-        log.warning(
-            "activity %r of workflow %r: attempt %d%s failed, the next one starts in %.1f s: %s",
-            pending.scheduled.activity_type,
-            actor.workflow_id,
-            event.attempt,
-            f" of {most}" if most else "",
-            max(0, event.next_at - self.now()) / 1_000_000,
-            full_text(event.failure),
-        )
 
     def log_dead_letter(self, actor: WorkflowActor, event: ev.HandlerFailed) -> None:
         """A signal could not be handled; its sender has gone on."""
@@ -554,7 +480,3 @@ def _timer_due(actor: WorkflowActor, command: int) -> None:
 
 def _timer_alive(actor: WorkflowActor, command: int) -> bool:
     return command in actor.state.timers
-
-
-def _retry_alive(actor: WorkflowActor, command: int) -> bool:
-    return command in actor.state.activities

@@ -94,7 +94,7 @@ class WorkflowActor:
         self.mailbox: deque[tuple[Mail, Reply]] = deque()
         self._backlog: deque[int] = deque()
         self.batch: Batch = DURABLE
-        self.outcomes: dict[int, ev.Event] = {}
+        self.outcomes: dict[int, Any] = {}
         self.tried = False
         self.attempts: dict[int, Attempt] = {}
         self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
@@ -140,7 +140,7 @@ class WorkflowActor:
     def withdraw_attempts(self) -> None:
         """Nobody wants the results of its attempts any more."""
         for attempt in self.attempts.values():
-            self.shard.pool.withdraw(attempt)
+            self.shard.dispatcher.pool.withdraw(attempt)
         self.attempts.clear()
         self.outcomes.clear()
 
@@ -155,26 +155,6 @@ class WorkflowActor:
         for future in waiting:
             settle(future, Raise(error))
         self.withdraw_attempts()
-
-    def take_over(self, before: WorkflowActor, unknown: EveractError) -> None:
-        """Take what another object of this run held and what no lost turn has touched (after a failed commit)."""
-        state = self.state
-        self.tried = before.tried
-        self.result_waiters = before.result_waiters
-        for number, waiters in before.update_waiters.items():
-            if number in state.updates or number in state.unread:
-                self.update_waiters[number] = waiters
-            else:  # accepted in a lost turn: its number will be another event's
-                for waiter in waiters:
-                    settle(waiter, Raise(unknown))
-        self.attempts = before.attempts
-        for attempt in self.attempts.values():
-            attempt.actor = self
-        self.mailbox.extend(mail for mail in before.mailbox if type(mail[0]) not in OUTCOMES)
-        for command, event in before.outcomes.items():  # paid for: they are not asked for again
-            if not self._is_stale(event):
-                self.outcomes[command] = event
-                self.mailbox.append((event, None))
 
     def mark_tried(self) -> None:
         """Its try of this start is durable."""
@@ -230,7 +210,7 @@ class WorkflowActor:
         state = self.state
         if state.outcome is not None:
             self.shard.refuse_closed(self, reply)
-        elif kind in FENCED and self._is_stale(event):
+        elif kind in FENCED and self.is_stale(event):
             if kind in OUTCOMES:
                 self._outcome_is_durable(event)
         elif kind is ev.CancelRequested and state.cancel is not None:
@@ -244,15 +224,15 @@ class WorkflowActor:
             self._deliver(event, reply)
         elif kind is ev.AttemptFailed:
             self._write(ev.Turn((event,)), self.shard.now(), reply)
-            self.shard.writer.open.effects.append((self.shard.arm_retry, (self, event.command)))
-            self.shard.writer.open.effects.append((self.shard.log_attempt, (self, event)))
+            self.batch.after(self.shard.dispatcher.arm_retry, self, event.command)
+            self.batch.after(self.shard.dispatcher.log_attempt, self, event)
         elif kind is ev.WorkflowTerminated:
             self.close_at_once(event, reply)
         else:
             assert kind is ev.RunReleased
             self._write_stall(event, reply)
 
-    def _is_stale(self, event: Any) -> bool:
+    def is_stale(self, event: Any) -> bool:
         """Whether nobody waits for this any more: a late attempt (R3), a timer that lost its race."""
         if type(event) is ev.TimerFired:
             return event.command not in self.state.timers
@@ -343,7 +323,7 @@ class WorkflowActor:
             return
         try:
             instance = self.instance or self.load()
-            if instance.started is None:
+            if not instance.has_begun:
                 text = f"query {query.name!r}: the run ended before its code had begun"
                 raise QueryFailedError(text)
             answer: Any = instance.handlers.query(query.name, query.args)

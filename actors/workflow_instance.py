@@ -12,7 +12,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, copy_context
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NamedTuple
 
 from ..journal import events as ev
@@ -26,6 +26,7 @@ from .event_loop import TurnAborted, WorkflowLoop
 from .failure_conversion import error_of, failure_of, is_failure
 from .handlers import MessageHandlers
 from .options import LONGEST, ResolvedActivityOptions
+from .places import user_place
 
 log = logging.getLogger("everact.runtime")
 
@@ -112,7 +113,7 @@ class WorkflowInstance:
         self.pending: dict[int, CommandFuture] = {}
         self.timers: dict[int, DurableTimer] = {}
         self.places: dict[int, str] = {}  # of commands, while replaying
-        self.handlers = MessageHandlers(self)
+        self.handlers: MessageHandlers = MessageHandlers(self)
         self.cancel_requested = False
         self._cancel_reason = ""
         self.outcome: ev.Outcome | None = None
@@ -269,6 +270,16 @@ class WorkflowInstance:
             about = None if error is None else (type(error), error, error.__traceback__)
             self.logs.append(log.makeRecord(log.name, level, __file__, 0, text, (), about))
 
+    @property
+    def main(self) -> asyncio.Task[Any] | None:
+        """The task of run, once it has begun."""
+        return self._main
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the user's object was made and run was entered."""
+        return self._main is not None
+
     def discard(self) -> None:
         """Drop the code from memory without letting it act."""
         self.loop.discard()
@@ -351,7 +362,7 @@ class WorkflowInstance:
             ev.ActivityScheduled(command, name, payloads, resolved.start_to_close, resolved.retry, keywords)
         )
         if self.replaying:
-            self.places[command] = _user_place()
+            self.places[command] = user_place()
         frame = sys._getframe(depth)
         place: tuple[CodeType, int] = (frame.f_code, frame.f_lineno)
         if decode is None:
@@ -413,7 +424,7 @@ class WorkflowInstance:
         self.next_command = command + 1
         self._outputs.append(ev.TimerStarted(command, duration, deadline))
         if self.replaying:
-            self.places[command] = _user_place()
+            self.places[command] = user_place()
         timer = self.timers[command] = DurableTimer(self, command, callback, args, context)
         return timer
 
@@ -470,39 +481,6 @@ class WorkflowInstance:
                 error if isinstance(error, BaseException) else None,
             )
 
-    def suspended_at(self) -> str:
-        """``file:line`` where main waits, for error texts."""
-        main = self._main
-        if main is None:
-            return "before the first await"
-        frames: list[tuple[FrameType, int]] = []
-        if main.done():
-            trace = None if main.cancelled() or main._exception is None else main._exception.__traceback__
-            while trace is not None:
-                frames.append((trace.tb_frame, trace.tb_lineno))
-                trace = trace.tb_next
-        else:
-            inner: Any = main.get_coro()
-            while inner is not None:
-                frame = getattr(inner, "cr_frame", None)
-                if frame is not None:
-                    frames.append((frame, frame.f_lineno))
-                inner = getattr(inner, "cr_await", None)
-        for frame, line in reversed(frames):
-            if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARY:
-                return f"{frame.f_code.co_filename}:{line}"
-        return "after the end of run"
-
-
-def _user_place() -> str:
-    """``file:line`` of the innermost frame that is neither ours nor asyncio's."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARY:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-_LIBRARY = frozenset(["everact", "asyncio"])
 
 _Deliver = Callable[[WorkflowInstance, Delivery], None]
 _DELIVER: dict[type, _Deliver] = {

@@ -482,7 +482,7 @@ async def test_a_stuck_thread_is_replaced_and_the_time_limit_counts_from_the_rea
 
     async with hosted(MemoryJournal(), W, activities=[stuck], max_activity_threads=1) as runtime:
         first, *rest = await runtime.execute(W.run)
-        pool = runtime._shard.pool
+        pool = runtime._shard.dispatcher.pool
         assert rest == ["1", "2"] and "failed" in first
         assert len(pool.lost_threads) == 1
         assert any(thread.name == pool.lost_threads[0] for thread in threading.enumerate())
@@ -709,12 +709,12 @@ async def test_leaving_does_not_wait_for_attempts_that_nobody_wants(when):
     async with runtime:
         handle = await runtime.spawn(W.run)
         await asyncio.to_thread(started.wait)
-        await until(lambda: runtime._shard.pool._running)
+        await until(lambda: runtime._shard.dispatcher.pool._running)
         if when == "before":
             await handle.terminate()
         else:
-            attempt = next(iter(runtime._shard.pool._running))
-            loop.call_later(0.02, runtime._shard.pool.withdraw, attempt)
+            attempt = next(iter(runtime._shard.dispatcher.pool._running))
+            loop.call_later(0.02, runtime._shard.dispatcher.pool.withdraw, attempt)
         begun = loop.time()
     assert loop.time() - begun < 10
     release.set()

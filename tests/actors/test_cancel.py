@@ -214,7 +214,7 @@ async def test_a_cancel_between_two_awaits_is_thrown_at_the_next_one():
         attempt = actor.attempts[1]
         first.open.set()
         # Both stand in the mailbox before the run gets its turn.
-        runtime._shard.pool._report(attempt, runtime._converter.encode("x", str))
+        runtime._shard.dispatcher.pool._report(attempt, runtime._converter.encode("x", str))
         await handle.cancel()
         await cancelled(handle)
         history = await handle.fetch_history()
@@ -533,7 +533,7 @@ async def test_a_cancel_reaches_whatever_main_waits_in(shape):
         await cancelled(handle)
         description = await handle.describe()
         history = await handle.fetch_history()
-        await until(lambda: not runtime._shard.pool._running)
+        await until(lambda: not runtime._shard.dispatcher.pool._running)
     assert (description.pending_activities, description.timers) == ((), ())
     cancels = [e.event.command for e in history if e.kind == "ActivityCancelRequested"]
     assert cancels == sorted(cancels)
@@ -613,7 +613,7 @@ class TestTerminateInAnyStateLeavesNothing:
             description = await handle.describe()
             assert description.status == "terminated"
             assert (description.pending_activities, description.timers, description.backlog) == ((), (), 0)
-            await until(lambda: not runtime._shard.pool._running)
+            await until(lambda: not runtime._shard.dispatcher.pool._running)
             assert not runtime._shard.actors
             with pytest.raises(WorkflowClosedError):
                 await handle.terminate()

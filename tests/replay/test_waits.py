@@ -125,7 +125,7 @@ async def test_first_completed_returns_at_the_first_and_the_rest_can_be_cancelle
         await until(lambda: len(slow.calls) == 2)
         fast.open.set()
         assert await handle.result() == 2
-        await until(lambda: not runtime._shard.pool._running)
+        await until(lambda: not runtime._shard.dispatcher.pool._running)
         assert kinds(await handle.fetch_history()).count("ActivityCancelRequested") == 2
 
 

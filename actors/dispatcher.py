@@ -1,0 +1,115 @@
+"""From a run's activity commands to attempts in the pool, and back from their ends to its mailbox."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..journal import events as ev
+from ..journal.clock import Clock
+from ..journal.failures import Failure, full_text
+from ..journal.payloads import Payload
+from .activity_pool import ActivityPool
+from .attempts import Attempt
+from .definitions import ActivityDefinition
+from .failure_conversion import activity_failure
+from .retries import decide as decide_retry
+from .timers import TimerQueue
+
+if TYPE_CHECKING:
+    from .workflow_actor import WorkflowActor
+
+log = logging.getLogger("everact.runtime")
+
+
+class Dispatcher:
+    """Starts the attempts of one shard's runs, and decides what follows when one has ended.
+
+    Attributes:
+        pool: What runs the attempts; the runtime sets it before recovery.
+    """
+
+    def __init__(
+        self, activities: Mapping[str, ActivityDefinition], timers: TimerQueue, clock: Clock
+    ) -> None:
+        self.pool: ActivityPool = None  # type: ignore[assignment]  # see above
+        self._activities = activities
+        self._timers = timers
+        self._now = clock.wall
+        self._jitter = random.Random()  # noqa: S311  (not part of any decision that is replayed)
+
+    def dispatch(self, actor: WorkflowActor, command: int) -> None:
+        """Hand an activity's next attempt to the pool."""
+        pending = actor.state.activities.get(command)
+        if pending is None or command in actor.outcomes:
+            return  # cancelled or closed in the same commit (R10), or its result is on its way
+        running = actor.attempts.get(command)
+        if running is not None:
+            if running.number == pending.attempt:
+                return
+            self.pool.withdraw(running)
+        definition = self._activities.get(pending.scheduled.activity_type)
+        if definition is None:
+            log.error(
+                "workflow %r waits for activity %r, which is not registered with this runtime; it runs once a "
+                "runtime that has it opens the journal",
+                actor.workflow_id,
+                pending.scheduled.activity_type,
+            )
+            return
+        attempt = Attempt(actor, pending, definition)
+        actor.attempts[command] = attempt
+        self.pool.submit(attempt)
+
+    def attempt_ended(self, attempt: Attempt, outcome: Payload | Failure) -> None:
+        """Take an attempt's outcome; the fence decides whether it still counts (R3)."""
+        actor, command, number = attempt.actor, attempt.scheduled.command, attempt.number
+        if actor.attempts.get(command) is attempt:
+            del actor.attempts[command]
+        event: ev.ActivityCompleted | ev.ActivityFailed | ev.AttemptFailed
+        if type(outcome) is Payload:
+            event = ev.ActivityCompleted(command, number, outcome)
+        else:
+            assert isinstance(outcome, Failure)
+            delay, reason = decide_retry(attempt.scheduled.retry, number, outcome, self._jitter)
+            if delay >= 0:
+                event = ev.AttemptFailed(command, number, outcome, self._now() + delay)
+            else:
+                failure = activity_failure(outcome, attempt.definition.name, command, number, reason)
+                event = ev.ActivityFailed(command, number, failure, reason)
+        actor.outcomes[command] = event
+        actor.put(event)
+
+    def cancel_attempt(self, actor: WorkflowActor, command: int) -> None:
+        """The run no longer wants an activity."""
+        attempt = actor.attempts.pop(command, None)
+        if attempt is not None:
+            self.pool.withdraw(attempt)
+
+    def arm_retry(self, actor: WorkflowActor, command: int) -> None:
+        """Wait until an activity's next attempt may start."""
+        pending = actor.state.activities.get(command)
+        if pending is not None:
+            self._timers.add(pending.next_at, self.dispatch, _retry_alive, actor, command)
+
+    def log_attempt(self, actor: WorkflowActor, event: ev.AttemptFailed) -> None:
+        """An attempt failed and another will follow: say so, or a mistake looks like a slow activity."""
+        pending = actor.state.activities.get(event.command)
+        if pending is None:
+            return
+        most = (pending.scheduled.retry or ev.RetryRecord()).maximum_attempts
+        log.warning(
+            "activity %r of workflow %r: attempt %d%s failed, the next one starts in %.1f s: %s",
+            pending.scheduled.activity_type,
+            actor.workflow_id,
+            event.attempt,
+            f" of {most}" if most else "",
+            max(0, event.next_at - self._now()) / 1_000_000,
+            full_text(event.failure),
+        )
+
+
+def _retry_alive(actor: WorkflowActor, command: int) -> bool:
+    return command in actor.state.activities

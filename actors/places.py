@@ -1,0 +1,41 @@
+"""Where user code is, for error texts: the frames that are neither ours nor asyncio's."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import FrameType
+from typing import Any
+
+_LIBRARY = frozenset(["everact", "asyncio"])
+
+
+def user_place() -> str:
+    """``file:line`` of the innermost frame that is neither ours nor asyncio's."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARY:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def suspended_at(main: asyncio.Task[Any] | None) -> str:
+    """``file:line`` where main waits, for error texts."""
+    if main is None:
+        return "before the first await"
+    frames: list[tuple[FrameType, int]] = []
+    if main.done():
+        trace = None if main.cancelled() or main._exception is None else main._exception.__traceback__
+        while trace is not None:
+            frames.append((trace.tb_frame, trace.tb_lineno))
+            trace = trace.tb_next
+    else:
+        inner: Any = main.get_coro()
+        while inner is not None:
+            frame = getattr(inner, "cr_frame", None)
+            if frame is not None:
+                frames.append((frame, frame.f_lineno))
+            inner = getattr(inner, "cr_await", None)
+    for frame, line in reversed(frames):
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARY:
+            return f"{frame.f_code.co_filename}:{line}"
+    return "after the end of run"
