@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,7 +27,7 @@ from .activity import ActivityInfo
 from .attempts import Attempt, AttemptDeadlines
 from .context import ActivityContext, current_activity
 from .errors import ActivityTimeoutError
-from .failure_conversion import failure_of, with_source
+from .failure_conversion import failure_of, plain_failure, with_source
 from .thread_pool import ThreadPool, Worker
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class ActivityPool:
         if attempt.worker is None:  # a thread goes on: its limit stays, and then it is replaced
             self._deadlines.stop(attempt)
         if attempt.task is not None:
-            attempt.task.cancel()
+            self._cancel_task(attempt, attempt.task)
         self._check_drained()
 
     async def drain(self, grace: float) -> int:
@@ -154,11 +155,20 @@ class ActivityPool:
         except BaseException as error:  # noqa: BLE001  (data for the workflow)
             outcome = self._failure(error, attempt)
         finally:
-            attempt.task = None
-            self._running.discard(attempt)
-            self._free_async += 1
-            self._next()
+            self._async_done(attempt)
         self._report(attempt, outcome)
+
+    def _async_done(self, attempt: Attempt) -> None:
+        attempt.task = None
+        self._running.discard(attempt)
+        self._free_async += 1
+        self._next()
+
+    def _cancel_task(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
+        """Cancel an attempt's task; of one that is cancelled before its first step, no ``finally`` ever runs."""
+        coroutine: Any = task.get_coro()
+        if not task.cancel() or getcoroutinestate(coroutine) == CORO_CREATED:
+            self._async_done(attempt)
 
     def _report(self, attempt: Attempt, outcome: Payload | Failure) -> None:
         if attempt.ended:
@@ -207,7 +217,7 @@ class ActivityPool:
         task = attempt.task
         self._report(attempt, failure)
         if task is not None:
-            task.cancel()
+            self._cancel_task(attempt, task)
         elif isinstance(attempt.worker, Worker):
             name = self._threads.give_up(attempt.worker, attempt)
             if name:
@@ -224,13 +234,20 @@ class ActivityPool:
         about = ActivityContext(partial(self._info, attempt), self._runtime)
         context.run(current_activity.set, about)
 
-        def work(worker: Worker) -> None:
+        def work(worker: Worker) -> Callable[[], None]:
             worker.doing = attempt
             self._call(self._thread_started, attempt, worker)
-            outcome = context.run(self._run_sync, attempt)
-            self._call(self._thread_ended, attempt, worker, outcome)
+            try:
+                outcome = context.run(self._run_sync, attempt)
+            except BaseException as error:  # noqa: BLE001  (a thread must not die of it)
+                outcome = plain_failure(error)
+            return partial(self._call, self._thread_ended, attempt, worker, outcome)
 
-        self._threads.submit(work)
+        try:
+            self._threads.submit(work)
+        except Exception as error:  # noqa: BLE001  (the system gives no more threads: this attempt has failed)
+            # Later, as any outcome: the slot is taken until then, so that nothing spins.
+            self._loop.call_soon(self._thread_refused, attempt, self._failure(error, attempt))
 
     def _call(self, method: Callable[..., None], *args: Any) -> None:
         try:
@@ -246,7 +263,7 @@ class ActivityPool:
                 self._converter, attempt.scheduled.args, attempt.scheduled.keywords
             )
             return definition.codec.encode_result(self._converter, definition.fn(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001  (data for the workflow; a thread must not die of it)
+        except BaseException as error:  # noqa: BLE001  (data for the workflow)
             return self._failure(error, attempt)
 
     def _thread_started(self, attempt: Attempt, worker: Worker) -> None:
@@ -259,6 +276,10 @@ class ActivityPool:
         if worker.lost:
             self.lost_threads.remove(worker.thread.name if worker.thread else "")
             return
+        self._thread_done(attempt)
+        self._report(attempt, outcome)
+
+    def _thread_refused(self, attempt: Attempt, outcome: Failure) -> None:
         self._thread_done(attempt)
         self._report(attempt, outcome)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..journal.clock import Clock
@@ -13,6 +15,9 @@ from .definitions import ActivityDefinition
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor
+
+#: The clock is looked at again after this long, in seconds: it may have jumped, as after a suspend.
+RECHECK = 1.0
 
 
 class Attempt:
@@ -46,7 +51,11 @@ class Attempt:
 
 
 class AttemptDeadlines:
-    """Start-to-close limits on the steady clock: one queue for each length, since equal ones end in order."""
+    """Start-to-close limits on the steady clock: one queue for each length, since equal ones end in order.
+
+    One timer of the loop serves them all. It waits for the soonest deadline, at most ``RECHECK`` (R11), and is not
+    set again when nothing runs; so an attempt costs it nothing, however long its limit.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Clock, expired: Callable[[Attempt], None]
@@ -55,7 +64,8 @@ class AttemptDeadlines:
         self._clock = clock
         self._expired = expired
         self._queues: dict[int, OrderedDict[Attempt, float]] = {}
-        self._handles: dict[int, asyncio.TimerHandle] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
 
     def start(self, attempt: Attempt) -> None:
         """The attempt begins now."""
@@ -63,33 +73,47 @@ class AttemptDeadlines:
         queue = self._queues.get(length)
         if queue is None:
             queue = self._queues[length] = OrderedDict()
-        deadline = self._clock.steady() + length / 1_000_000
-        queue[attempt] = deadline
-        if length not in self._handles:
-            self._handles[length] = self._loop.call_later(length / 1_000_000, self._check, length)
+        now = self._clock.steady()
+        queue[attempt] = deadline = now + length / 1_000_000
+        if deadline < self._timer_at:
+            self._wait(now, deadline)
 
     def stop(self, attempt: Attempt) -> None:
         """The attempt has ended."""
-        queue = self._queues.get(attempt.scheduled.start_to_close)
-        if queue is not None:
-            queue.pop(attempt, None)
+        length = attempt.scheduled.start_to_close
+        queue = self._queues.get(length)
+        if queue is not None and queue.pop(attempt, None) is not None and not queue:
+            del self._queues[length]
 
     def close(self) -> None:
         """Forget everything."""
-        for handle in self._handles.values():
-            handle.cancel()
-        self._handles.clear()
+        self._forget_timer()
         self._queues.clear()
 
-    def _check(self, length: int) -> None:
-        queue = self._queues[length]
+    def _wait(self, now: float, deadline: float) -> None:
+        self._forget_timer()
+        self._timer_at = min(deadline, now + RECHECK)
+        self._timer = self._loop.call_later(max(0.0, self._timer_at - now), self._check)
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._timer_at = math.inf
+
+    def _check(self) -> None:
+        self._forget_timer()
         now = self._clock.steady()
-        while queue:
-            attempt, deadline = next(iter(queue.items()))
-            if deadline > now:
-                self._handles[length] = self._loop.call_later(deadline - now, self._check, length)
-                return
-            del queue[attempt]
-            self._expired(attempt)
-        del self._handles[length]
-        del self._queues[length]
+        due = [
+            attempt
+            for queue in self._queues.values()
+            for attempt, _deadline in takewhile(lambda entry: entry[1] <= now, queue.items())
+        ]
+        try:
+            for attempt in due:
+                self.stop(attempt)
+                self._expired(attempt)
+        finally:
+            soonest = min((next(iter(queue.values())) for queue in self._queues.values()), default=math.inf)
+            if soonest < self._timer_at:
+                self._wait(now, soonest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..journal.errors import PayloadEncodeError
@@ -12,6 +13,28 @@ from ..journal.type_hints import CallHints, enclosing_names, hints_of
 
 _Encode = Callable[[Any, str], Payload]
 _Decode = Callable[[Payload, str], Any]
+
+#: Converters (one for each Runtime) that a codec is ready for at once.
+_CONVERTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A codec made ready for one converter; never changed, so that threads of two runtimes cannot mix theirs."""
+
+    converter: PayloadConverter | None
+    arg_encoders: tuple[_Encode, ...]
+    arg_decoders: tuple[_Decode, ...]
+    encode_result: _Encode
+    decode_result: _Decode
+    result_decoder: Callable[[Payload], Any]
+
+
+def _unprepared(*_args: Any) -> Any:
+    raise AssertionError("a codec is prepared before it is used")
+
+
+_UNPREPARED = _Prepared(None, (), (), _unprepared, _unprepared, _unprepared)
 
 
 class CallCodec:
@@ -23,13 +46,10 @@ class CallCodec:
     """
 
     __slots__ = (
-        "_arg_decoders",
-        "_arg_encoders",
-        "_converter",
-        "_decode_result",
-        "_encode_result",
+        "_all_prepared",
         "_late",
-        "_result_decoder",
+        "_prepared",
+        "_result_where",
         "_wheres",
         "hints",
         "label",
@@ -46,8 +66,10 @@ class CallCodec:
             words = set(re.findall(r"\w+", " ".join(self.hints.unresolved_texts)))
             kept = {name: value for name, value in around.items() if name in words}
             self._late = lambda: hints_of(fn, skip_first, kept)
-        self._converter: PayloadConverter | None = None
+        self._prepared = _UNPREPARED  # the one used last
+        self._all_prepared: dict[PayloadConverter, _Prepared] = {}
         self._wheres = tuple(f"argument {name!r} of {label}" for name in self.hints.names)
+        self._result_where = f"result of {label}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,20 +91,36 @@ class CallCodec:
         fits = most is None or (other.hints.maximum is not None and other.hints.maximum <= most)
         return fits and self.required <= other.required and not self.hints.required_keywords
 
-    def _prepare(self, converter: PayloadConverter) -> None:
+    def _prepare(self, converter: PayloadConverter) -> _Prepared:
+        """Find or make what belongs to a converter that is not the one used last."""
+        prepared = self._all_prepared.get(converter)
+        if prepared is None:
+            prepared = self._make(converter)
+            others = list(self._all_prepared.items())[1 - _CONVERTERS :]
+            self._all_prepared = {
+                **dict(others),
+                converter: prepared,
+            }  # replaced, as threads may be reading it
+        self._prepared = prepared
+        return prepared
+
+    def _make(self, converter: PayloadConverter) -> _Prepared:
         late = self._late
         if late is not None:
             self.hints, self._late = late(), None
-        self._arg_encoders: tuple[_Encode, ...] = tuple(
-            self._encoder(converter, name, hint)
-            for name, hint in zip(self.hints.names, self.hints.hints, strict=True)
+        hints, where = self.hints, self._result_where
+        decode: _Decode = converter.decoder_for(hints.returns)
+        return _Prepared(
+            converter,
+            tuple(
+                self._encoder(converter, name, hint)
+                for name, hint in zip(hints.names, hints.hints, strict=True)
+            ),
+            tuple(map(converter.decoder_for, hints.hints)),
+            self._encoder(converter, "return", hints.returns),
+            decode,
+            lambda payload: decode(payload, where),
         )
-        self._arg_decoders: tuple[_Decode, ...] = tuple(map(converter.decoder_for, self.hints.hints))
-        self._encode_result: _Encode = self._encoder(converter, "return", self.hints.returns)
-        self._decode_result: _Decode = converter.decoder_for(self.hints.returns)
-        decode, where = self._decode_result, f"result of {self.label}"
-        self._result_decoder: Callable[[Payload], Any] = lambda payload: decode(payload, where)
-        self._converter = converter  # last: threads of activities ask for it
 
     def _encoder(self, converter: PayloadConverter, name: str, hint: Any) -> _Encode:
         """The encoder of one parameter; when its class is unknown, the error says why."""
@@ -117,13 +155,14 @@ class CallCodec:
             TypeError: Their number or names do not fit the signature.
             PayloadEncodeError: A value does not fit its hint, or has no stored form.
         """
-        if self._converter is not converter:
-            self._prepare(converter)
+        prepared = self._prepared
+        if prepared.converter is not converter:
+            prepared = self._prepare(converter)
         try:
             positional, rest = self.hints.bind(args, kwargs)
         except TypeError as error:
             raise TypeError(f"{self.label}: {error}") from None
-        encoders = self._arg_encoders
+        encoders = prepared.arg_encoders
         if not rest and len(positional) <= len(encoders):
             return tuple(
                 [
@@ -131,17 +170,18 @@ class CallCodec:
                     for encode, value, where in zip(encoders, positional, self._wheres, strict=False)
                 ]
             ), ()
-        payloads = [self._encode_at(converter, position, value) for position, value in enumerate(positional)]
+        payloads = [self._encode_at(prepared, position, value) for position, value in enumerate(positional)]
         for name, value in rest.items():
             encode = self._encoder(converter, name, self.hints.hint_of(name))
             payloads.append(encode(value, f"argument {name!r} of {self.label}"))
         return tuple(payloads), tuple(rest)
 
-    def _encode_at(self, converter: PayloadConverter, position: int, value: Any) -> Payload:
-        if position < len(self._arg_encoders):
-            return self._arg_encoders[position](value, self._wheres[position])
+    def _encode_at(self, prepared: _Prepared, position: int, value: Any) -> Payload:
+        if position < len(prepared.arg_encoders):
+            return prepared.arg_encoders[position](value, self._wheres[position])
         where = f"argument {position + 1} of {self.label}"
-        return converter.encode(value, self.hints.hint_at(position), where=where)
+        assert prepared.converter is not None
+        return prepared.converter.encode(value, self.hints.hint_at(position), where=where)
 
     def decode_args(
         self, converter: PayloadConverter, payloads: Sequence[Payload], keywords: Sequence[str] = ()
@@ -152,9 +192,10 @@ class CallCodec:
             PayloadDecodeError: A stored value does not fit the hint.
             TypeError: The stored arguments do not fit the signature any more.
         """
-        if self._converter is not converter:
-            self._prepare(converter)
-        decoders = self._arg_decoders
+        prepared = self._prepared
+        if prepared.converter is not converter:
+            prepared = self._prepare(converter)
+        decoders = prepared.arg_decoders
         if not keywords and self.required <= len(payloads) <= len(decoders):
             return [
                 decode(payload, where)
@@ -185,15 +226,17 @@ class CallCodec:
         Raises:
             PayloadEncodeError: It does not fit the return hint, or has no stored form.
         """
-        if self._converter is not converter:
-            self._prepare(converter)
-        return self._encode_result(value, f"result of {self.label}")
+        prepared = self._prepared
+        if prepared.converter is not converter:
+            prepared = self._prepare(converter)
+        return prepared.encode_result(value, self._result_where)
 
     def result_decoder(self, converter: PayloadConverter) -> Callable[[Payload], Any]:
         """``decode_result`` for this converter as a function of the payload alone."""
-        if self._converter is not converter:
-            self._prepare(converter)
-        return self._result_decoder
+        prepared = self._prepared
+        if prepared.converter is not converter:
+            prepared = self._prepare(converter)
+        return prepared.result_decoder
 
     def decode_result(self, converter: PayloadConverter, payload: Payload) -> Any:
         """Decode a stored result.
@@ -201,6 +244,7 @@ class CallCodec:
         Raises:
             PayloadDecodeError: It does not fit the return hint.
         """
-        if self._converter is not converter:
-            self._prepare(converter)
-        return self._decode_result(payload, f"result of {self.label}")
+        prepared = self._prepared
+        if prepared.converter is not converter:
+            prepared = self._prepare(converter)
+        return prepared.decode_result(payload, self._result_where)

@@ -297,3 +297,19 @@ def activity_definition(fn: object) -> ActivityDefinition:
     if definition.is_method and owner is not None:
         return definition.bound_to(owner)
     return definition
+
+
+def registrable_activity(fn: object) -> ActivityDefinition:
+    """Return the definition of what a runtime is to run: nothing may be missing for a call.
+
+    Raises:
+        RegistrationError: As ``activity_definition``; or it is a method without its object.
+    """
+    definition = activity_definition(fn)
+    if definition.is_method and getattr(fn, "__self__", None) is None:
+        place, _dot, method = definition.fn.__qualname__.rpartition("<locals>.")[2].rpartition(".")
+        advice = f"pass a bound method, {place}(...).{method}" if place else "it must not take self"
+        raise RegistrationError(
+            f"activity {definition.name!r} takes self, but {definition.fn.__qualname__} belongs to no object: {advice}"
+        )
+    return definition

@@ -5,18 +5,23 @@ What a handler raises never ends the run (R7); validators and queries cannot cha
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
+from ..journal.errors import PayloadError
+from ..journal.failures import safe_message
 from ..journal.payloads import Payload
 from .definitions import HandlerDefinition
 from .errors import QueryFailedError, UnknownHandlerError, UpdateRejectedError
+from .event_loop import TurnAborted
 from .failure_conversion import failure_of
 
 if TYPE_CHECKING:
     from .workflow_instance import Delivery, WorkflowInstance
+
+#: What is no failure of a handler: the user at the keyboard, the end of the code in memory, the end of the turn.
+_NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit, TurnAborted)
 
 
 class MessageHandlers:
@@ -40,12 +45,15 @@ class MessageHandlers:
             handler = self._handler("signal", event.name)
             args, _ = handler.codec.decode_args(self._run._converter, event.args)
             if handler.is_async:
+                called = handler.fn(self._run._object, *args)  # a user's decorator may raise here
                 self.running += 1
-                coroutine = self._signal_handler(delivery.number, handler.fn(self._run._object, *args))
+                coroutine = self._signal_handler(delivery.number, called)
                 self._run.loop.create_task(coroutine, name=f"signal {handler.name}")
             else:
                 handler.fn(self._run._object, *args)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the run goes on)
+        except _NOT_ITS_OWN:
+            raise
+        except BaseException as error:  # noqa: BLE001  (R7: the run goes on)
             self._run._outputs.append(
                 ev.HandlerFailed(delivery.number, failure_of(error, self._run._converter))
             )
@@ -53,7 +61,9 @@ class MessageHandlers:
     async def _signal_handler(self, number: int, handler: Any) -> None:
         try:
             await handler
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the run goes on)
+        except _NOT_ITS_OWN:
+            raise
+        except BaseException as error:  # noqa: BLE001  (R7: the run goes on)
             self._run._outputs.append(ev.HandlerFailed(number, failure_of(error, self._run._converter)))
         finally:
             self.running -= 1
@@ -73,22 +83,27 @@ class MessageHandlers:
             handler = self._handler("update", event.name)
             args, _ = handler.codec.decode_args(self._run._converter, event.args)
             if handler.is_async:
+                called = handler.fn(self._run._object, *args)
                 self.running += 1
-                coroutine = self._update_handler(number, handler, handler.fn(self._run._object, *args))
+                coroutine = self._update_handler(number, handler, called)
                 self._run.loop.create_task(coroutine, name=f"update {handler.name}")
             else:
                 result = handler.fn(self._run._object, *args)
                 self._run._outputs.append(
                     ev.UpdateCompleted(number, handler.codec.encode_result(self._run._converter, result))
                 )
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the caller gets it)
+        except _NOT_ITS_OWN:
+            raise
+        except BaseException as error:  # noqa: BLE001  (R7: the caller gets it)
             self._run._outputs.append(ev.UpdateFailed(number, failure_of(error, self._run._converter)))
 
     async def _update_handler(self, number: int, handler: HandlerDefinition, coroutine: Any) -> None:
         try:
             result = handler.codec.encode_result(self._run._converter, await coroutine)
             self._run._outputs.append(ev.UpdateCompleted(number, result))
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (R7: the caller gets it)
+        except _NOT_ITS_OWN:
+            raise
+        except BaseException as error:  # noqa: BLE001  (R7: the caller gets it)
             self._run._outputs.append(ev.UpdateFailed(number, failure_of(error, self._run._converter)))
         finally:
             self.running -= 1
@@ -141,19 +156,23 @@ class MessageHandlers:
 
         Raises:
             UnknownHandlerError: There is none of this name.
-            QueryFailedError: It raised, or it tried to change the run.
+            PayloadError: An argument or the result does not fit its hint, or has no stored form.
+            QueryFailedError: It raised, also while a value was converted, or it tried to change the run.
         """
         handler = self._handler("query", name)
-        values, _ = handler.codec.decode_args(self._run._converter, args)
         self._run.read_only = True
         self._run._reading_randoms = {}
         try:
             with self._run.loop:
-                result = self._run._context.copy().run(handler.fn, self._run._object, *values)
-        except KeyboardInterrupt:
+                answer: Payload = self._run._context.copy().run(self._answer, handler, args)
+        except (KeyboardInterrupt, PayloadError, QueryFailedError):
             raise
-        except BaseException as error:
-            raise QueryFailedError(f"query {name!r} raised {type(error).__name__}: {error}") from error
+        except (
+            BaseException
+        ) as error:  # the stored arguments do not fit any more, or a class of the user raised
+            raise QueryFailedError(
+                f"query {name!r}: its arguments or its result cannot be converted: {_said(error)}"
+            ) from error
         finally:
             self._run.read_only = False
         if self._run.loop.has_ready():
@@ -161,4 +180,18 @@ class MessageHandlers:
                 f"query {name!r} woke a waiting part of the workflow (it set a future or an event); queries must "
                 f"not change anything: use a signal or an update"
             )
+        return answer
+
+    def _answer(self, handler: HandlerDefinition, args: Sequence[Payload]) -> Payload:
+        values, _ = handler.codec.decode_args(self._run._converter, args)
+        try:
+            result = handler.fn(self._run._object, *values)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise QueryFailedError(f"query {handler.name!r} raised {_said(error)}") from error
         return handler.codec.encode_result(self._run._converter, result)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {safe_message(error)}"

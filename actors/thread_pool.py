@@ -10,6 +10,9 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+#: Does one thing, and returns what tells of it once the thread is free again.
+Work = Callable[["Worker"], Callable[[], None] | None]
+
 
 class Worker:
     """One thread of the pool.
@@ -31,14 +34,18 @@ class ThreadPool:
     """Daemon threads that take functions from a queue; ``submit`` is called from the loop's thread only."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Callable[[Worker], None] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._workers: set[Worker] = set()
         self._idle = 0
         self._lock = threading.Lock()
         self._names = 0
 
-    def submit(self, work: Callable[[Worker], None]) -> None:
-        """Run ``work(worker)`` in a thread; makes one when none is free (the caller limits how many)."""
+    def submit(self, work: Work) -> None:
+        """Run ``work(worker)`` in a thread; makes one when none is free (the caller limits how many).
+
+        Raises:
+            RuntimeError: The system gives no more threads; the work was not taken.
+        """
         with self._lock:
             if self._idle:
                 self._idle -= 1
@@ -68,14 +75,20 @@ class ThreadPool:
         worker.thread = threading.Thread(
             target=self._run, args=(worker,), name=f"everact-activity-{self._names}", daemon=True
         )
+        worker.thread.start()  # may raise
         self._workers.add(worker)
-        worker.thread.start()
 
     def _run(self, worker: Worker) -> None:
         while (work := self._queue.get()) is not None:
-            work(worker)
+            tell = work(worker)
             with self._lock:
-                if worker.lost:
-                    return
-                worker.doing = None
-                self._idle += 1
+                lost = worker.lost
+                if not lost:
+                    worker.doing = None
+                    self._idle += 1
+            # Only now: whoever hears of it may submit more at once, and that is for this thread.
+            if tell is not None:
+                tell()
+            if lost:
+                return
+            del work, tell  # an idle thread keeps nothing alive

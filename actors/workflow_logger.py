@@ -34,8 +34,10 @@ class WorkflowLogger(logging.Logger):
         instance.logs.append(record)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Let a record go to the handlers."""
-        super().handle(record)
+        """Let a record go to the handlers, if the logger whose name it bears lets its level pass."""
+        logger = logging.getLogger(record.name)
+        if logger.isEnabledFor(record.levelno):
+            logging.Logger.handle(logger, record)
 
 
 def _make(name: str) -> WorkflowLogger:

@@ -9,12 +9,14 @@ import msgspec
 
 from .payloads import Payload
 
-#: Longest message and trace kept, in characters.
+#: Longest message and trace kept, and longest text made of a whole tree, in characters.
 MESSAGE_LIMIT = 10_000
 TRACE_LIMIT = 20_000
-#: Deepest chain of causes, and most members of a group, kept.
+TEXT_LIMIT = 20_000
+#: Deepest chain of causes and of groups in groups, most members of a group, and most errors in all, kept.
 CAUSE_LIMIT = 20
 GROUP_LIMIT = 50
+FAILURE_LIMIT = 200
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -55,8 +57,12 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
     def tree(self) -> Iterator[Failure]:
         """This failure, its members and its causes."""
         yield self
-        for inner in (*self.group, *([self.cause] if self.cause is not None else ())):
+        for inner in self.inner():
             yield from inner.tree()
+
+    def inner(self) -> tuple[Failure, ...]:
+        """Its members, and its cause if it has one."""
+        return self.group if self.cause is None else (*self.group, self.cause)
 
 
 def one_line(failure: Failure) -> str:
@@ -65,18 +71,22 @@ def one_line(failure: Failure) -> str:
 
 
 def full_text(failure: Failure) -> str:
-    """A failure with its traces, its members and its chain of causes, for logs and people."""
-    text = failure.trace.rstrip() or one_line(failure)
-    for number, member in enumerate(failure.group, 1):
-        text += f"\nmember {number}: {full_text(member)}"
-    if failure.cause is not None:
-        text += f"\ncaused by: {full_text(failure.cause)}"
-    return text
+    """A failure with its traces, its members and its chain of causes, for logs and people; shortened."""
+    parts: list[str] = []
+    left = [("", failure)]
+    while left:
+        label, one = left.pop()
+        parts.append(label + (one.trace.rstrip() or one_line(one)))
+        if one.cause is not None:
+            left.append(("caused by: ", one.cause))
+        members = [(f"member {number}: ", member) for number, member in enumerate(one.group, 1)]
+        left += reversed(members)
+    return shorten("\n".join(parts), TEXT_LIMIT)
 
 
 def class_names(cls: type[BaseException]) -> tuple[str, ...]:
     """Full dotted names of a class and its bases, nearest first, without ``object``."""
-    return tuple(f"{c.__module__}.{c.__qualname__}" for c in cls.__mro__ if c is not object)
+    return tuple(clean(f"{c.__module__}.{c.__qualname__}") for c in cls.__mro__ if c is not object)
 
 
 def shorten(text: str, limit: int) -> str:
@@ -95,29 +105,35 @@ def raised_at(error: BaseException) -> str:
 
 def format_trace(error: BaseException) -> str:
     """The traceback of this error alone (causes are kept apart), shortened; our own frames are left out."""
-    report = traceback.TracebackException(type(error), error, error.__traceback__, max_group_width=0)
-    report.__cause__ = report.__context__ = None
-    if isinstance(error, BaseExceptionGroup):
+    try:
+        # A set of "seen" errors is what keeps it from reading the whole tree of causes, which may be huge.
+        report = traceback.TracebackException(
+            type(error), error, error.__traceback__, max_group_width=0, _seen=set()
+        )
+        report.__cause__ = report.__context__ = None
         report.exceptions = None
-    ours = [
-        frame.f_globals.get("__name__", "").partition(".")[0] == "everact"
-        for frame, _line in traceback.walk_tb(error.__traceback__)
-    ]
-    if not all(ours):
-        kept = [summary for summary, own in zip(report.stack, ours, strict=False) if not own]
-        report.stack = traceback.StackSummary.from_list(kept)
-    return shorten(clean("".join(report.format(chain=False))), TRACE_LIMIT)
+        ours = [
+            str(frame.f_globals.get("__name__")).partition(".")[0] == "everact"
+            for frame, _line in traceback.walk_tb(error.__traceback__)
+        ]
+        if not all(ours):
+            kept = [summary for summary, own in zip(report.stack, ours, strict=False) if not own]
+            report.stack = traceback.StackSummary.from_list(kept)
+        return shorten(clean("".join(report.format(chain=False))), TRACE_LIMIT)
+    except Exception:  # noqa: BLE001  (notes, names, module globals: a user's objects may do anything)
+        return ""
 
 
 def safe_message(error: BaseException) -> str:
     """``str(error)``, also when that raises."""
     try:
-        text = str(error)
-    except Exception as broken:  # noqa: BLE001  (a user's __str__ may do anything)
-        text = f"<its __str__ raised {type(broken).__name__}>"
-    return shorten(clean(text), MESSAGE_LIMIT)
+        return shorten(clean(str(error)), MESSAGE_LIMIT)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as broken:  # noqa: BLE001  (a user's __str__ may do anything)
+        return f"<its __str__ raised {clean(type(broken).__name__)}>"
 
 
 def clean(text: str) -> str:
-    """Replace lone surrogates, which cannot be stored as UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """Replace lone surrogates, which cannot be stored as UTF-8; a user's own kind of string becomes a plain one."""
+    return str.encode(text, "utf-8", "replace").decode("utf-8")

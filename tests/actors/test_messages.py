@@ -8,6 +8,7 @@ import pytest
 from support.hosting import gate, hosted, kinds, settled, until
 
 from everact import ApplicationError, workflow
+from everact.actors.event_loop import TurnAborted
 from everact.exceptions import (
     QueryFailedError,
     RequestIdReusedError,
@@ -364,7 +365,7 @@ def crashing_update(broken):
         @workflow.update
         def change(self, n: int) -> int:
             if broken:
-                raise SystemExit("bug")
+                raise TurnAborted("bug")
             return n + 1
 
         @change.validator

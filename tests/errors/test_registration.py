@@ -7,6 +7,7 @@ import pytest
 from support.bad_input import memory_runtime, nothing_written, refuses
 
 from everact import Runtime, activity, workflow
+from everact.actors.definitions import registrable_activity
 from everact.exceptions import (
     ActivityNotRegisteredError,
     PayloadEncodeError,
@@ -70,6 +71,41 @@ def test_a_class_without_the_decorator_is_no_workflow(wrong):
 def test_what_lacks_the_decorator_is_no_activity(wrong):
     with refuses(RegistrationError, "is not an activity", "it lacks the @activity.defn decorator"):
         Runtime("nowhere", activities=[wrong])
+
+
+class Shop:
+    @activity.defn
+    async def sell(self, count: int) -> int:
+        return count
+
+    @activity.defn
+    def pack(self, count: int) -> int:
+        return count
+
+    @staticmethod
+    @activity.defn
+    def weigh(count: int) -> int:
+        return count
+
+
+@activity.defn
+def selfish(self):
+    pass
+
+
+@pytest.mark.parametrize("name", ["sell", "pack"])
+def test_a_method_without_its_object_is_refused_with_what_to_pass(name):
+    with refuses(
+        RegistrationError,
+        f"activity {name!r} takes self, but Shop.{name} belongs to no object: pass a bound method, Shop(...).{name}",
+    ):
+        registrable_activity(getattr(Shop, name))
+    bound = registrable_activity(getattr(Shop(), name))
+    assert bound.fn.__self__.__class__ is Shop
+    assert registrable_activity(Shop.weigh).name == "weigh"
+    assert registrable_activity(charge).fn is charge.__wrapped__
+    with refuses(RegistrationError, "selfish belongs to no object: it must not take self"):
+        registrable_activity(selfish)
 
 
 @pytest.mark.parametrize(("option", "one"), [("workflows", Orders), ("activities", charge)])

@@ -5,11 +5,13 @@ import pytest
 
 from everact.journal.failures import (
     MESSAGE_LIMIT,
+    TEXT_LIMIT,
     TRACE_LIMIT,
     Failure,
     class_names,
     clean,
     format_trace,
+    full_text,
     safe_message,
     shorten,
 )
@@ -90,3 +92,68 @@ def test_a_failure_with_causes_and_groups_comes_back_equal():
     )
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(failure), type=Failure)
     assert again == failure
+
+
+def test_a_text_that_is_no_plain_string_becomes_one():
+    class Text(str):
+        __slots__ = ()
+
+        def encode(self, *args):
+            raise RuntimeError
+
+    assert type(clean(Text("a\ud800"))) is str
+
+
+def test_a_str_that_raises_no_exception_does_not_hide_the_error_but_an_interrupt_passes():
+    class Rude(Exception):
+        def __str__(self):
+            raise self.args[0]
+
+    assert safe_message(Rude(SystemExit())) == "<its __str__ raised SystemExit>"
+    with pytest.raises(KeyboardInterrupt):
+        safe_message(Rude(KeyboardInterrupt()))
+
+
+def test_a_trace_does_not_read_what_hangs_on_its_error():
+    def read(self):
+        raise AssertionError("read")
+
+    cause = type("Cause", (Exception,), {"__str__": read})()
+    member = type("Member", (Exception,), {"__str__": read})()
+    try:
+        raise ExceptionGroup("g", [member]) from cause
+    except ExceptionGroup as group:
+        trace = format_trace(group)
+    assert trace.rstrip().endswith("ExceptionGroup: g (1 sub-exception)")
+    assert "test_failures.py" in trace
+
+
+def test_an_error_whose_trace_cannot_be_made_has_none():
+    class Odd(Exception):
+        @property
+        def __suppress_context__(self):
+            raise RuntimeError
+
+    assert format_trace(Odd()) == ""
+
+
+def test_the_text_of_a_tree_is_in_reading_order_and_bounded():
+    failure = Failure(
+        "Top",
+        trace="top trace\n",
+        group=(Failure("A", message="a", cause=Failure("B")), Failure("C")),
+        cause=Failure("D", group=(Failure("E"),)),
+    )
+    assert full_text(failure).split("\n") == [
+        "top trace",
+        "member 1: A: a",
+        "caused by: B",
+        "member 2: C",
+        "caused by: D",
+        "member 1: E",
+    ]
+    assert [one.type for one in failure.tree()] == ["Top", "A", "B", "C", "D", "E"]
+    wide = Failure("Top", group=tuple(Failure("M", trace="x" * TRACE_LIMIT) for _ in range(50)))
+    text = full_text(msgspec.structs.replace(wide, cause=Failure("Root")))
+    assert len(text) < TEXT_LIMIT + 100
+    assert text.startswith("Top") and text.endswith("caused by: Root")
