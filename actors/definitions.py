@@ -233,7 +233,7 @@ class ActivityDefinition:
         name: How the journal knows it.
         fn: The user's function, unwrapped; bound when a bound method was registered.
         is_async: It runs on the loop; otherwise in a thread.
-        is_method: Its first parameter is ``self``.
+        is_method: Its first parameter is ``self``, or a class's ``cls``; calls do not pass it.
         options: Its declared options, checked.
         codec: Encodes its arguments and its result.
     """
@@ -247,7 +247,8 @@ class ActivityDefinition:
         self.name = name
         self.is_async = inspect.iscoroutinefunction(fn)
         parameters = list(inspect.signature(fn).parameters)
-        self.is_method = bool(parameters) and parameters[0] == "self"
+        in_class = "." in fn.__qualname__.rpartition("<locals>.")[2]
+        self.is_method = parameters[:1] == ["self"] or (in_class and parameters[:1] == ["cls"])
         self.options = options
         self.codec = CallCodec(fn, f"activity {name}", skip_first=self.is_method)
 
@@ -303,9 +304,14 @@ def registrable_activity(fn: object) -> ActivityDefinition:
     """Return the definition of what a runtime is to run: nothing may be missing for a call.
 
     Raises:
-        RegistrationError: As ``activity_definition``; or it is a method without its object.
+        RegistrationError: As ``activity_definition``; or it is a method without its object, or without ``self``.
     """
     definition = activity_definition(fn)
+    if not definition.is_method and getattr(fn, "__self__", None) is not None:
+        raise RegistrationError(
+            f"activity {definition.name!r} is a method of an object, but the first parameter of "
+            f"{definition.fn.__qualname__} is not called self"
+        )
     if definition.is_method and getattr(fn, "__self__", None) is None:
         place, _dot, method = definition.fn.__qualname__.rpartition("<locals>.")[2].rpartition(".")
         advice = f"pass a bound method, {place}(...).{method}" if place else "it must not take self"

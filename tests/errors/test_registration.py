@@ -87,6 +87,15 @@ class Shop:
     def weigh(count: int) -> int:
         return count
 
+    @classmethod
+    @activity.defn
+    async def count(cls, count: int) -> str:
+        return f"{cls.__name__} {count}"
+
+    @activity.defn
+    async def strange(this, count: int) -> int:
+        return count
+
 
 @activity.defn
 def selfish(self):
@@ -106,6 +115,35 @@ def test_a_method_without_its_object_is_refused_with_what_to_pass(name):
     assert registrable_activity(charge).fn is charge.__wrapped__
     with refuses(RegistrationError, "selfish belongs to no object: it must not take self"):
         registrable_activity(selfish)
+    with refuses(RegistrationError, "the first parameter of Shop.strange is not called self"):
+        registrable_activity(Shop().strange)
+
+
+async def test_a_method_of_a_class_is_called_without_its_class():
+    @workflow.defn
+    class Counts:
+        @workflow.run
+        async def run(self) -> list[str]:
+            return [await Shop.count(1), await workflow.execute_activity_method(Shop.count, 2)]
+
+    async with memory_runtime([Counts], [Shop.count]) as runtime:
+        assert await runtime.execute(Counts) == ["Shop 1", "Shop 2"]
+
+
+@activity.defn
+async def no_class(cls: str) -> str:
+    return cls
+
+
+async def test_a_function_may_have_a_parameter_named_cls():
+    @workflow.defn
+    class Calls:
+        @workflow.run
+        async def run(self) -> str:
+            return await no_class("first")
+
+    async with memory_runtime([Calls], [no_class]) as runtime:
+        assert await runtime.execute(Calls) == "first"
 
 
 @pytest.mark.parametrize(("option", "one"), [("workflows", Orders), ("activities", charge)])
