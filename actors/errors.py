@@ -263,15 +263,25 @@ class FailureError(EveractError):
         return _caused_by(self, kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}")
 
 
-def _caused_by(error: BaseException | None, wanted: str) -> bool:
-    if error is None:
-        return False
-    if isinstance(error, FailureError) and error.failure is not None:
-        return any(wanted in failure.names() for failure in error.failure.tree())
-    if wanted in Failure(type(error).__name__, class_names(type(error))).names():
-        return True
-    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-    return any(_caused_by(inner, wanted) for inner in (*members, error.__cause__))
+def _caused_by(error: BaseException, wanted: str) -> bool:
+    todo: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while todo:
+        error_now = todo.pop()
+        if error_now is None or id(error_now) in seen:
+            continue
+        seen.add(id(error_now))
+        failure = getattr(error_now, "failure", None)
+        if isinstance(failure, Failure):
+            if any(wanted in inner.names() for inner in failure.tree()):
+                return True
+            continue
+        if wanted in Failure(type(error_now).__name__, class_names(type(error_now))).names():
+            return True
+        if isinstance(error_now, BaseExceptionGroup):
+            todo.extend(error_now.exceptions)
+        todo.append(error_now.__cause__)
+    return False
 
 
 class FailureGroupError(ExceptionGroup[Exception], FailureError):

@@ -197,8 +197,8 @@ def _attribute(error: BaseException, name: str, default: Any) -> Any:
 
 
 def _application_message(error: ApplicationError) -> str:
-    message = _attribute(error, "message", None)
-    if message is None:  # without it our own __str__ fails too
+    message = _attribute(error, "__dict__", {}).get("message")
+    if message is None:  # its constructor has not called ours
         own = type(error).__str__ is not ApplicationError.__str__
         return safe_message(error if own else Exception(*error.args))
     return safe_message(Exception(message))

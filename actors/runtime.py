@@ -29,7 +29,7 @@ from .definitions import (
     ActivityDefinition,
     Mark,
     WorkflowDefinition,
-    activity_definition,
+    registrable_activity,
     workflow_definition,
 )
 from .descriptions import WorkflowSummary, summary
@@ -118,7 +118,7 @@ class Runtime:
         for cls in _each("workflows", workflows):
             self._register(self._workflows, workflow_definition(cls), "workflow types")
         for fn in _each("activities", activities):
-            self._register(self._activities, activity_definition(fn), "activities")
+            self._register(self._activities, registrable_activity(fn), "activities")
         self._by_run: dict[Callable[..., Any], list[WorkflowDefinition]] = {}
         for definition in self._workflows.values():
             self._by_run.setdefault(definition.run, []).append(definition)

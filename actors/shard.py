@@ -15,7 +15,7 @@ from typing import Any
 from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.errors import AppendRefusedError, CommitUnknownError, EveractError, PayloadError
-from ..journal.failures import full_text
+from ..journal.failures import full_text, safe_message
 from ..journal.fault_points import fault_point
 from ..journal.ids import random_id
 from ..journal.payloads import Payload, PayloadConverter
@@ -403,7 +403,9 @@ class Shard:
         if isinstance(refusal, UnknownHandlerError | UpdateRejectedError | PayloadError):
             error = refusal
         else:
-            error = UpdateRejectedError(f"the update was rejected: {type(refusal).__name__}: {refusal}")
+            error = UpdateRejectedError(
+                f"the update was rejected: {type(refusal).__name__}: {safe_message(refusal)}"
+            )
             error.__cause__ = refusal
         self.reply_when_durable(actor, reply, Raise(error))
         if actor.instance is not None and actor.instance.logs:  # what the validator has logged

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
 from ..journal.errors import EveractError, JournalCorruptError, JournalError
-from ..journal.failures import Failure
+from ..journal.failures import Failure, safe_message
 from ..journal.fold import RunState
 from ..journal.run_index import status_flags
 from ..journal.store import CLOSES_RUN, STARTS_RUN, Entry
@@ -167,31 +167,34 @@ class WorkflowActor:
             Whether there is more.
         """
         for _ in range(BURST):
-            reply: Reply = None
+            mail: tuple[Mail, Reply] | None = None
             try:
                 if self.state.unread and not self.is_stalled and not self.is_closed:
                     self._deliver_unread()
                     continue
                 if not self.mailbox:
                     return False
-                event, reply = self.mailbox.popleft()
-                self._handle(event, reply)
+                mail = self.mailbox.popleft()
+                self._handle(*mail)
             except _NotReadableError as error:
-                if reply is not None or self.mailbox or not self.state.unread:
-                    self.mailbox.appendleft((event, reply))
+                if mail is not None:
+                    self.mailbox.appendleft(mail)
                 log.error("workflow %r cannot be read, trying again: %s", self.workflow_id, error.__cause__)  # noqa: TRY400
                 self.shard.enqueue_later(self, READ_PAUSE)
                 return False
             except Exception as error:  # noqa: BLE001  (ours: the user's code is caught inside)
-                self._broken(error, reply)
+                self._broken(error, mail)
         return bool(self.mailbox) or bool(self.state.unread and not self.is_stalled and not self.is_closed)
 
-    def _broken(self, error: Exception, reply: Reply) -> None:
+    def _broken(self, error: Exception, mail: tuple[Mail, Reply] | None) -> None:
         """An error of ours in a turn: its caller gets it, the run stands still, the others go on."""
+        event, reply = mail if mail is not None else (None, None)
         log.error("workflow %r: internal error in a turn", self.workflow_id, exc_info=error)
         if reply is not None:
             settle(reply, Raise(error))
         self.drop_instance()
+        if isinstance(event, Query | Inspection):
+            return
         if not self.state.last_event:
             self.shard.forget(self)
         elif not self.is_closed and not self.is_stalled:
@@ -332,8 +335,9 @@ class WorkflowActor:
                 self._stall(crash, None, None)
                 shard.refuse_stalled(self, reply)
                 return
+            why = safe_message(crash.error)
             answer = Raise(
-                QueryFailedError(f"query {query.name!r}: the closed run cannot be replayed: {crash.error}")
+                QueryFailedError(f"query {query.name!r}: the closed run cannot be replayed: {why}")
             )
         except EveractError as error:
             answer = Raise(error)
@@ -402,7 +406,7 @@ class WorkflowActor:
             flags |= CLOSES_RUN | status_flags(state.status)
         batch.entries.append(Entry(self.key, first, flags, at, body))
         self.batch = batch
-        if self.outcomes and type(record.inputs[0] if record.inputs else None) in OUTCOMES:
+        if self.outcomes and record.inputs and type(record.inputs[0]) in OUTCOMES:
             batch.effects.append((self._outcome_is_durable, (record.inputs[0],)))
         if self.instance is not None and self.instance.logs:
             batch.effects.append((shard.emit_logs, (self.instance.logs,)))
@@ -421,8 +425,9 @@ class WorkflowActor:
             self._closed()
 
     def _outcome_is_durable(self, event: Any) -> None:
-        if self.outcomes.get(event.command) is event:
-            del self.outcomes[event.command]
+        command: int = event.command
+        if self.outcomes.get(command) is event:
+            del self.outcomes[command]
 
     def _reply_to_update(self, number: int, record: ev.Record, reply: asyncio.Future[Any]) -> None:
         """The answer may be in this very turn; otherwise its caller waits on."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ..journal import events as ev
 from ..journal.errors import PayloadDecodeError
+from ..journal.failures import clean
 from ..journal.payloads import PayloadConverter
 from .asyncio_forbidden import read_only
 from .commands import CommandFuture, Decode, DurableTimer
@@ -256,7 +257,7 @@ class WorkflowInstance:
             task._log_traceback = False
             error = task.exception()
             assert error is not None
-            self._outputs.append(ev.TaskFailed(task.get_name(), failure_of(error, self._converter)))
+            self._outputs.append(ev.TaskFailed(clean(task.get_name()), failure_of(error, self._converter)))
             message = (
                 f"ended, and nobody has looked at what its task {task.get_name()!r} raised: await the tasks that "
                 f"you start"

@@ -316,7 +316,9 @@ def _dump_moment(value: datetime | time) -> str:
                 "use zoneinfo.ZoneInfo or datetime.timezone",
             )
         else:
-            name = zone.__getinitargs__()[1:]  # type: ignore[attr-defined]  # what pickle uses
+            offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]  # what pickle uses
+            if offset.microseconds:  # fromisoformat takes an offset below a second for UTC
+                text += f"[_offset={offset // timedelta(microseconds=1)}]"
             if name:
                 if "[" in name[0] or "]" in name[0]:
                     raise Trouble("unsupported", f"the name of the time zone {zone!r} has no stored form")
@@ -331,8 +333,11 @@ def _load_moment(kind: type[datetime | time], text: str) -> Any:
     for mark in marks:
         if mark == "_fold=1":
             changes["fold"] = 1
+        elif mark.startswith("_offset="):
+            changes["tzinfo"] = timezone(timedelta(microseconds=int(mark[8:])))
         elif mark.startswith("_name="):
-            offset = value.utcoffset()
+            zone = changes.get("tzinfo")
+            offset = value.utcoffset() if zone is None else zone.utcoffset(None)
             if offset is None:
                 raise ValueError(text)
             changes["tzinfo"] = timezone(offset, mark[6:])

@@ -510,3 +510,15 @@ def test_plans_may_be_made_by_many_threads_at_once():
         with ThreadPoolExecutor(4) as pool:
             futures = [pool.submit(lambda: fresh.decode(fresh.encode(value, Node), Node)) for _ in range(4)]
             assert all(future.result() == value for future in futures)
+
+
+@pytest.mark.parametrize(
+    "offset", [timedelta(microseconds=1), -timedelta(microseconds=1), timedelta(hours=2, microseconds=7)]
+)
+@pytest.mark.parametrize("name", [(), ("X",)])
+@pytest.mark.parametrize("hint", [datetime, object])
+def test_an_offset_may_have_a_part_of_a_second(offset, name, hint):
+    converter = PayloadConverter()
+    value = datetime(2020, 1, 1, tzinfo=timezone(offset, *name))
+    again = converter.decode(converter.encode(value, hint), hint)
+    assert (again, again.utcoffset(), again.tzname()) == (value, value.utcoffset(), value.tzname())
