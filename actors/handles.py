@@ -109,7 +109,7 @@ class ActorRef(Generic[W]):
         handler: Callable[[W, *Ts], R],
         /,
         *args: *Ts,
-        timeout: timedelta = QUERY_TIMEOUT,  # noqa: ASYNC109
+        timeout: timedelta | float = QUERY_TIMEOUT,  # noqa: ASYNC109
     ) -> R: ...
     @overload
     async def query(
@@ -117,21 +117,21 @@ class ActorRef(Generic[W]):
         handler: str,
         /,
         *args: Any,
-        timeout: timedelta = QUERY_TIMEOUT,  # noqa: ASYNC109
+        timeout: timedelta | float = QUERY_TIMEOUT,  # noqa: ASYNC109
     ) -> Any: ...
     async def query(
         self,
         handler: Any,
         /,
         *args: *Ts,
-        timeout: timedelta = QUERY_TIMEOUT,  # noqa: ASYNC109
+        timeout: timedelta | float = QUERY_TIMEOUT,  # noqa: ASYNC109
     ) -> Any:
         """Read the run's state through a query handler; never journalled, works on closed runs.
 
         Args:
             handler: The query method, or its name.
             *args: Its arguments.
-            timeout: Limit; default 10 seconds.
+            timeout: Limit, a timedelta or seconds; default 10 seconds.
 
         Raises:
             QueryFailedError: The handler raised, or tried to change the run.

@@ -113,7 +113,9 @@ class Messenger:
                 )
         return found.codec.decode_result(self._converter, answer) if found else self._converter.decode(answer)
 
-    async def query(self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta) -> Any:
+    async def query(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta | float
+    ) -> Any:
         """Ask a query."""
         actor, name, payloads, found = self._message(ref, "query", handler, args)
         if actor.definition is None or found is None:

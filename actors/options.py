@@ -29,11 +29,11 @@ class ActivityOptions(TypedDict, total=False):
     """Options in ``@activity.defn(...)`` and at each call; the call's win.
 
     Attributes:
-        start_to_close_timeout: Limit of one attempt, more than zero; default 5 minutes.
+        start_to_close_timeout: Limit of one attempt, a timedelta or seconds, more than zero; default 5 minutes.
         retry_policy: When and how often a failed attempt is repeated; default ``RetryPolicy()``.
     """
 
-    start_to_close_timeout: timedelta
+    start_to_close_timeout: timedelta | float
     retry_policy: RetryPolicy
 
 

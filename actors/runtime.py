@@ -76,7 +76,7 @@ class Runtime:
         trust_pickle: bool = False,
         max_concurrent_activities: int = 1000,
         max_activity_threads: int = 32,
-        grace: timedelta = GRACE,
+        grace: timedelta | float = GRACE,
         clock: Clock | None = None,
     ) -> None:
         """Check the declarations; nothing is opened yet.
@@ -91,7 +91,7 @@ class Runtime:
                 the journal can then run code here.
             max_concurrent_activities: Attempts of ``async def`` activities at a time.
             max_activity_threads: Attempts of plain ``def`` activities at a time.
-            grace: How long leaving waits for running attempts.
+            grace: How long leaving waits for running attempts, a timedelta or seconds.
             clock: Where time comes from; for tests.
 
         Raises:

@@ -135,6 +135,8 @@ def run(source: str, *arguments: object) -> str:
         capture_output=True,
         text=True,
         timeout=30,
+        # Another user may not write the data of coverage.
+        env={**os.environ, "COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""},
     )
     assert not done.stderr, done.stderr
     return done.stdout.strip()

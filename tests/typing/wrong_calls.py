@@ -119,7 +119,7 @@ async def explicit_calls(order: Order) -> None:
     await workflow.execute_activity(count_words)  # type: ignore[arg-type, call-arg]
     await workflow.execute_activity(count_words, 5)  # type: ignore[arg-type]
     await workflow.execute_activity(charge, order, timeout=timedelta(seconds=1))  # type: ignore[call-overload]
-    await workflow.execute_activity(charge, order, start_to_close_timeout=5)  # type: ignore[call-overload]
+    await workflow.execute_activity(charge, order, start_to_close_timeout="5")  # type: ignore[call-overload]
     await workflow.execute_activity(charge, order, retry_policy=3)  # type: ignore[call-overload]
     await workflow.execute_activity(5, order)  # type: ignore[call-overload]
     words: str = await workflow.execute_activity(count_words, "a")  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ async def references(order: WorkflowHandle[Orders, Receipt]) -> None:
 # --- declarations -----------------------------------------------------------------------------------------------
 
 
-@activity.defn(start_to_close_timeout=5)  # type: ignore[call-overload, untyped-decorator]
+@activity.defn(start_to_close_timeout="5")  # type: ignore[call-overload, untyped-decorator]
 async def seconds_are_no_timedelta() -> None:
     pass
 
@@ -268,8 +268,8 @@ def construction() -> None:
     Runtime("j", workflows=[charge])  # type: ignore[list-item]
     Runtime("j", activities=charge)  # type: ignore[arg-type]
     Runtime("j", durability="sync")  # type: ignore[arg-type]
-    Runtime("j", grace=5)  # type: ignore[arg-type]
+    Runtime("j", grace="5")  # type: ignore[arg-type]
     RetryPolicy(3)  # type: ignore[arg-type, call-arg]
     RetryPolicy(maximum_attempts="3")  # type: ignore[arg-type]
-    RetryPolicy(initial_interval=1)  # type: ignore[arg-type]
+    RetryPolicy(initial_interval="1")  # type: ignore[arg-type]
     RetryPolicy(retry_on=[5])  # type: ignore[list-item]
