@@ -269,7 +269,7 @@ def construction() -> None:
     Runtime("j", activities=charge)  # type: ignore[arg-type]
     Runtime("j", durability="sync")  # type: ignore[arg-type]
     Runtime("j", grace="5")  # type: ignore[arg-type]
-    RetryPolicy(3)  # type: ignore[arg-type, call-arg]
+    RetryPolicy(3)  # type: ignore[call-arg]
     RetryPolicy(maximum_attempts="3")  # type: ignore[arg-type]
     RetryPolicy(initial_interval="1")  # type: ignore[arg-type]
     RetryPolicy(retry_on=[5])  # type: ignore[list-item]
