@@ -24,8 +24,6 @@ from .typing import F
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["ActivityInfo", "client", "defn", "in_activity", "info", "logger"]
-
 
 @dataclass(frozen=True)
 class ActivityInfo:

@@ -37,33 +37,6 @@ from .options import ActivityOptions, microseconds
 from .typing import C, F, P, R, R_co, Ts, UpdateMethod, W
 from .workflow_logger import workflow_logger
 
-__all__ = [
-    "ActivityHandle",
-    "WorkflowInfo",
-    "all_handlers_finished",
-    "cancellation_requested",
-    "defn",
-    "execute_activity",
-    "execute_activity_method",
-    "in_workflow",
-    "info",
-    "init",
-    "logger",
-    "now",
-    "query",
-    "random",
-    "run",
-    "signal",
-    "sleep",
-    "sleep_until",
-    "start_activity",
-    "time",
-    "update",
-    "uuid4",
-    "wait_condition",
-    "with_options",
-]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 OnCrash = Literal["quarantine", "fail"]
