@@ -1,0 +1,189 @@
+"""Whether the entries of one run make sense together: numbers, start, end, flags, answers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from . import events as ev
+from .fold import RUNNING, RunState
+from .run_index import STATUSES
+from .store import CLOSES_RUN, STARTS_RUN, Entry
+
+_STATUS_SHIFT = 2
+_STATUS_MASK = 7
+
+
+def flagged_status(flags: int) -> str:
+    """The status that an entry's flags state; empty when they leave it as it was."""
+    code = (flags >> _STATUS_SHIFT) & _STATUS_MASK
+    return STATUSES[code - 1] if code else ""
+
+
+def events_of(record: ev.Record) -> tuple[ev.Event, ...]:
+    """The events of a record in the order of their numbers."""
+    return (*record.inputs, *record.outputs) if isinstance(record, ev.Turn) else record.inputs
+
+
+class RunCheck:
+    """Follows a run entry by entry and says what does not fit.
+
+    After something is missing, only what still can be known is checked, so that one loss is one complaint.
+
+    Attributes:
+        key: The run's key.
+        started: Its first event, once it was seen.
+        events: Events seen.
+        is_whole: Nothing was wrong so far.
+        is_closed: Its closing record was seen.
+    """
+
+    __slots__ = (
+        "_activities",
+        "_following",
+        "_messages",
+        "_state",
+        "_status",
+        "_timers",
+        "_updates",
+        "_waits",
+        "events",
+        "is_closed",
+        "is_whole",
+        "key",
+        "started",
+    )
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.started: ev.WorkflowStarted | None = None
+        self.events = 0
+        self.is_whole = True
+        self.is_closed = False
+        self._following: int | None = 1
+        self._state = RunState()
+        self._status = RUNNING
+        self._activities: set[int] = set()
+        self._timers: set[int] = set()
+        self._updates: set[int] = set()
+        self._messages: set[int] = set()
+        self._waits: set[int] = set()
+
+    def take(self, entry: Entry) -> list[tuple[int, str]]:
+        """Check the run's next entry.
+
+        Returns:
+            What is wrong: number of the event, and words.
+        """
+        wrong = self._check(entry)
+        if wrong:
+            self.is_whole = False
+        if entry.flags & CLOSES_RUN and not self.is_closed:
+            self.is_closed = True
+            # A journal has many closed runs: what they would need is let go.
+            self._state = RunState()
+            for known in (self._activities, self._timers, self._updates, self._messages, self._waits):
+                known.clear()
+        return wrong
+
+    def _check(self, entry: Entry) -> list[tuple[int, str]]:
+        first = entry.first_event
+        try:
+            record = ev.decode_record(entry.body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self._following = None
+            return [(first, f"the record does not decode: {error}")]
+        events = events_of(record)
+        expected, self._following = self._following, first + len(events)
+        self.events += len(events)
+        if first == 1 and events and isinstance(events[0], ev.WorkflowStarted):
+            self.started = self.started or events[0]
+        if self.is_closed:
+            return [(first, "the record stands behind the run's closing record")]
+        wrong = self._check_numbers(entry, events, expected)
+        if self.is_whole and not wrong:
+            wrong = self._check_events(record, first, events)
+            self._state.apply(record, entry.at)
+            wrong += self._check_flags(entry)
+        return wrong
+
+    def _check_numbers(
+        self, entry: Entry, events: tuple[ev.Event, ...], expected: int | None
+    ) -> list[tuple[int, str]]:
+        first = entry.first_event
+        wrong: list[tuple[int, str]] = []
+        if expected is not None and first != expected:
+            if expected == 1:
+                wrong.append((first, f"the run begins with event {first}: its start is missing"))
+            else:
+                wrong.append((first, f"event {expected} should follow, the record begins with event {first}"))
+        elif first == 1 and not (events and isinstance(events[0], ev.WorkflowStarted)):
+            kind = type(events[0]).__name__ if events else "nothing"
+            wrong.append((1, f"event 1 is {kind}, not WorkflowStarted"))
+        wrong.extend(
+            (number, "WorkflowStarted is not event 1")
+            for number, event in enumerate(events, first)
+            if number != 1 and isinstance(event, ev.WorkflowStarted)
+        )
+        if bool(entry.flags & STARTS_RUN) != (first == 1):
+            wrong.append((first, "the flag of a start is " + ("missing" if first == 1 else "set")))
+        return wrong
+
+    def _check_flags(self, entry: Entry) -> list[tuple[int, str]]:
+        self._status = flagged_status(entry.flags) or self._status
+        status = self._state.status
+        wrong: list[tuple[int, str]] = []
+        if self._status != status:
+            wrong.append((entry.first_event, f"the flags say {self._status!r}, the events {status!r}"))
+        if bool(entry.flags & CLOSES_RUN) != (self._state.outcome is not None):
+            now = "set" if entry.flags & CLOSES_RUN else "missing"
+            wrong.append((entry.first_event, f"the flag of a close is {now}, the events say {status!r}"))
+        return wrong
+
+    def _check_events(
+        self, record: ev.Record, first: int, events: tuple[ev.Event, ...]
+    ) -> list[tuple[int, str]]:
+        wrong: list[tuple[int, str]] = []
+        if isinstance(record, ev.Turn):
+            inputs = range(first, first + len(record.inputs))
+            wrong += [
+                (first, f"the turn delivers event {number}, which is not there or was delivered before")
+                for number in record.delivers
+                if number not in inputs and number not in self._state.unread
+            ]
+        for number, event in enumerate(events, first):
+            what = self._answers_nothing(number, event)
+            if what:
+                wrong.append((number, f"{type(event).__name__} is for {what}, which was never started"))
+        return wrong
+
+    def _answers_nothing(self, number: int, event: ev.Event) -> str:
+        """Note what an event starts; name what it answers if that was never started."""
+        match event:
+            case ev.ActivityScheduled():
+                self._activities.add(event.command)
+            case ev.TimerStarted():
+                self._timers.add(event.command)
+            case ev.UpdateReceived():
+                self._updates.add(number)
+            case ev.SignalReceived():
+                self._messages.add(number)
+            case ev.ConditionAwaited():
+                self._waits.add(event.wait)
+            case (
+                ev.ActivityCompleted()
+                | ev.ActivityFailed()
+                | ev.AttemptFailed()
+                | ev.ActivityCancelRequested()
+            ) if event.command not in self._activities:
+                return f"activity {event.command}"
+            case ev.TimerFired() | ev.TimerCancelled() if event.command not in self._timers:
+                return f"timer {event.command}"
+            case ev.UpdateCompleted() | ev.UpdateFailed() if event.update not in self._updates:
+                return f"update {event.update}"
+            case ev.HandlerFailed() if event.message not in self._messages | self._updates:
+                return f"message {event.message}"
+            case ev.ConditionMet() if event.wait not in self._waits:
+                return f"wait {event.wait}"
+            case _:
+                pass
+        return ""
