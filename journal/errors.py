@@ -115,3 +115,7 @@ class CommitUnknownError(JournalError):
 
 class JournalCorruptError(JournalError):
     """A stored record cannot be read; the message names the record."""
+
+
+class ImportRefusedError(JournalError):
+    """An exported run is damaged, or this journal has it already; raised by imports, nothing was written."""
