@@ -1,0 +1,111 @@
+"""Copy a journal while it is in use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import lmdb
+
+from .errors import JournalAccessError
+from .lmdb_format import DATA_FILE, sync_directory
+from .lmdb_store import LmdbStore
+from .salvage import Progress
+from .verify import Report, verify
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What a backup has made.
+
+    Attributes:
+        path: The copy's directory.
+        bytes: Size of its data file.
+        source_bytes: Size of the data file that was copied, free pages included.
+        report: What ``verify`` says of the copy.
+    """
+
+    path: str
+    bytes: int
+    source_bytes: int
+    report: Report
+
+
+def backup(
+    source: str | os.PathLike[str], destination: str | os.PathLike[str], progress: Progress | None = None
+) -> Backup:
+    """Copy a journal as it is at one moment, also while another process writes it, and verify the copy.
+
+    LMDB's compacting copy takes one read transaction: the writer goes on, but cannot use freed pages again until the
+    copy is done. (Its plain copy would hold commits up.) The copy is made beside the destination and renamed once it
+    is on disk, so there is never half a copy under its name. It keeps the journal's id and the rights of its file.
+
+    Args:
+        source: The journal's directory.
+        destination: A directory that is missing or empty.
+        progress: Called with the commit records verified and all of them.
+
+    Raises:
+        JournalAccessError: The destination is taken, or cannot be written; there is nothing new under its name.
+        NotAJournalError: The source is no journal.
+        JournalCorruptError: The source's data file was cut or is damaged.
+        JournalVersionError: The source has another format version.
+    """
+    target = Path(destination).absolute()
+    if target.exists() or target.is_symlink():
+        # A link is refused even to an empty directory: the rename would replace it.
+        if target.is_symlink() or not target.is_dir():
+            raise JournalAccessError(f"the backup {str(target)!r} is not a directory: give a new one")
+        if any(target.iterdir()):
+            raise JournalAccessError(f"the directory {str(target)!r} is not empty: give the backup a new one")
+    if Path(source).resolve() in target.resolve().parents:
+        raise JournalAccessError(f"the backup {str(target)!r} is inside the journal: give another place")
+    store = LmdbStore(source, read_only=True)
+    try:
+        data = Path(store.path, DATA_FILE)
+        with _workplace(target) as place:
+            try:
+                with store._shared as opened:
+                    opened.env.copy(str(place), compact=True)
+            except lmdb.Error as error:
+                raise JournalAccessError(
+                    f"the journal {store.path!r} cannot be copied to {str(target)!r}: {error}"
+                ) from error
+            source_bytes = data.stat().st_size
+            made = place / DATA_FILE
+            made.chmod(data.stat().st_mode & 0o777)
+            with made.open("rb") as file:
+                os.fsync(file.fileno())
+            copy = LmdbStore(place, read_only=True)
+            try:
+                report = verify(copy, progress)
+            finally:
+                copy.close()
+            # The table of readers that the check has left; nobody else knows this directory yet.
+            for other in set(place.iterdir()) - {made}:
+                other.unlink()
+            sync_directory(place)
+            size = made.stat().st_size
+            place.rename(target)
+            sync_directory(target.parent)
+    except OSError as error:
+        raise JournalAccessError(f"the backup {str(target)!r} cannot be written: {error}") from error
+    finally:
+        store.close()
+    return Backup(str(target), size, source_bytes, report)
+
+
+@contextmanager
+def _workplace(target: Path) -> Iterator[Path]:
+    """A new directory on the destination's file system; removed unless it was renamed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
