@@ -108,6 +108,7 @@ FROZEN = {
         "FailureError",
         "FailureGroupError",
         "ForbiddenInWorkflowError",
+        "ImportRefusedError",
         "JournalAccessError",
         "JournalClosedError",
         "JournalCorruptError",

@@ -1,0 +1,325 @@
+"""``everact journal``: look into a journal, take runs out and in, back it up."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from .journal.lmdb_store import LmdbStore
+    from .journal.salvage import Progress
+    from .journal.stats import RunSize, Stats
+    from .journal.verify import Report
+
+__all__ = ["app"]
+
+#: Without a terminal a line says how far it is, each time so many seconds have passed.
+PLAIN_SECONDS = 2.0
+#: Problems that are printed as lines; JSON names more.
+PRINTED = 20
+
+app = typer.Typer(
+    name="journal",
+    help="Look into a journal, take runs out and in, back it up. All but import work while a runtime has it open.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Journal = Annotated[
+    Path, typer.Argument(metavar="JOURNAL", help="The journal's directory.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def verify(journal: Journal, as_json: AsJson = False) -> None:
+    """Read everything and check it. The exit code is 1 when something is wrong."""
+    from .journal import verify as room  # noqa: PLC0415  (each command loads only what it needs)
+
+    with _reading(journal) as store, _progress("verifying") as progress:
+        report = room.verify(store, progress)
+    if as_json:
+        _print_json(_report_data(report))
+    else:
+        _print_report(report)
+    raise typer.Exit(0 if report.is_sound else 1)
+
+
+@app.command()
+def stats(journal: Journal, as_json: AsJson = False) -> None:
+    """Count runs, events and bytes. The exit code is 1 when a record cannot be read."""
+    from .journal import stats as room  # noqa: PLC0415
+
+    with _reading(journal) as store, _progress("counting") as progress:
+        found = room.gather(store, progress)
+    if as_json:
+        _print_json({**vars(found), "damage": [damage._asdict() for damage in found.damage]})
+    else:
+        _print_stats(found)
+    raise typer.Exit(1 if found.damage else 0)
+
+
+@app.command()
+def export(
+    journal: Journal,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="A new file; default: standard output."),
+    ] = None,
+    workflow: Annotated[
+        list[str] | None,
+        typer.Option("--workflow", metavar="ID", help="Only runs of this workflow id; repeatable."),
+    ] = None,
+    run: Annotated[
+        list[str] | None, typer.Option("--run", metavar="ID", help="Only this run; repeatable.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Say as JSON what was done; needs --output.")
+    ] = False,
+) -> None:
+    """Write runs as JSON, one a line. Damaged runs are left out, and the exit code is then 1."""
+    from .journal.export import export_run, readable_runs  # noqa: PLC0415
+
+    if as_json and output is None:
+        raise typer.BadParameter("--json needs --output: the runs themselves go to standard output")
+    with _reading(journal) as store:
+        with _progress("reading") as progress:
+            found = readable_runs(store, progress)
+        rows = [
+            row
+            for row in found.index.rows.values()
+            if (not workflow or row.workflow_id in workflow) and (not run or row.run_id in run)
+        ]
+        with _output(output) as write, _progress("exporting") as progress:
+            for done, row in enumerate(rows, 1):
+                write(_json(export_run(store, found.index, row)) + b"\n")
+                progress(done, len(rows))
+    damaged = len(found.damaged_runs)
+    lost = sum(damage.last - damage.first + 1 for damage in found.damage)
+    if as_json:
+        _print_json({"runs": len(rows), "damaged_runs": damaged, "unreadable_records": lost})
+    else:
+        _say(f"exported {_count(len(rows), 'run')}", error=True)
+    if damaged or lost:
+        _say(
+            f"left out: {_count(damaged, 'damaged run')}; {_count(lost, 'commit record')} cannot be read "
+            f"(`everact journal verify` names them)",
+            error=True,
+        )
+        raise typer.Exit(1)
+
+
+@app.command(name="import")
+def import_(
+    journal: Annotated[
+        Path,
+        typer.Argument(
+            metavar="JOURNAL", help="The journal's directory; made if missing.", show_default=False
+        ),
+    ],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="What export wrote; - is standard input.", show_default=False),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Append exported runs to a journal that no runtime has open. Nothing is written unless all can be."""
+    from .journal.export import import_runs  # noqa: PLC0415
+    from .journal.lmdb_store import LmdbStore  # noqa: PLC0415
+
+    documents = list(_documents(file))
+    store = LmdbStore(journal)
+    try:
+        with _progress("importing") as progress:
+            done = import_runs(store, documents, progress)
+    finally:
+        store.close()
+    if as_json:
+        _print_json({"runs": done.runs, "events": done.events})
+    else:
+        _say(f"imported {_count(done.runs, 'run')} with {_count(done.events, 'event')}")
+
+
+@app.command()
+def backup(
+    journal: Journal,
+    destination: Annotated[
+        Path, typer.Argument(metavar="DESTINATION", help="A missing or empty directory.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Copy a journal, also one in use, and verify the copy. The exit code is 1 when the copy has damage."""
+    from .journal import backup as room  # noqa: PLC0415
+
+    with _progress("verifying the copy") as progress:
+        done = room.backup(journal, destination, progress)
+    if as_json:
+        _print_json(
+            {
+                "path": done.path,
+                "bytes": done.bytes,
+                "source_bytes": done.source_bytes,
+                "report": _report_data(done.report),
+            }
+        )
+    else:
+        _say(f"copied to {done.path}: {done.bytes:,} bytes (the journal has {done.source_bytes:,})")
+        _print_report(done.report)
+    raise typer.Exit(0 if done.report.is_sound else 1)
+
+
+# --- in and out -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _reading(journal: Path) -> Iterator[LmdbStore]:
+    import lmdb  # noqa: PLC0415
+
+    from .journal.errors import JournalCorruptError  # noqa: PLC0415
+    from .journal.lmdb_store import LmdbStore  # noqa: PLC0415
+
+    store = LmdbStore(journal, read_only=True)
+    try:
+        yield store
+    except lmdb.Error as error:
+        raise JournalCorruptError(
+            f"the data file of the journal {str(journal)!r} is damaged ({error})"
+        ) from error
+    finally:
+        store.close()
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Progress]:
+    """A bar on a terminal; elsewhere a line now and then. Both go to standard error."""
+    if not sys.stderr.isatty():
+        said = time.monotonic()
+
+        def say(done: int, of: int) -> None:
+            nonlocal said
+            if time.monotonic() - said >= PLAIN_SECONDS:
+                said = time.monotonic()
+                _say(f"{what}: {done:,} of {of:,}", error=True)
+
+        yield say
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+@contextmanager
+def _output(path: Path | None) -> Iterator[Callable[[bytes], object]]:
+    if path is None:
+        yield sys.stdout.buffer.write
+        sys.stdout.buffer.flush()
+        return
+    with path.open("xb") as file:
+        try:
+            yield file.write
+        except BaseException:
+            path.unlink()
+            raise
+
+
+def _documents(file: Path) -> Iterator[Any]:
+    import msgspec  # noqa: PLC0415
+
+    from .journal.errors import ImportRefusedError  # noqa: PLC0415
+
+    decode = msgspec.json.Decoder().decode
+    with sys.stdin.buffer if str(file) == "-" else file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                yield decode(line)
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                raise ImportRefusedError(f"line {number} of {str(file)!r} is no JSON: {error}") from error
+
+
+def _json(value: object) -> bytes:
+    import msgspec  # noqa: PLC0415
+
+    return msgspec.json.encode(value)
+
+
+def _print_json(value: object) -> None:
+    import msgspec  # noqa: PLC0415
+
+    typer.echo(msgspec.json.format(_json(value), indent=2).decode())
+
+
+def _say(text: str, *, error: bool = False) -> None:
+    """Print a line in which ids cannot move the cursor."""
+    typer.echo(
+        "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text), err=error
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+# --- what is said ---------------------------------------------------------------------------------------------
+
+
+def _report_data(report: Report) -> dict[str, Any]:
+    return {"is_sound": report.is_sound, **vars(report)}
+
+
+def _print_report(report: Report) -> None:
+    _say(f"journal {report.journal_id}")
+    _say(
+        f"read {_count(report.records, 'commit record')} of {report.last_sequence:,}: {_count(report.runs, 'run')} "
+        f"({report.open_runs:,} open), {_count(report.events, 'event')}"
+    )
+    for problem in report.problems[:PRINTED]:
+        _say(str(problem))
+    if report.problem_count > PRINTED:
+        _say(f"and {report.problem_count - PRINTED:,} more (--json names up to {len(report.problems):,})")
+    if report.is_sound:
+        _say("everything is whole")
+    else:
+        _say(
+            f"DAMAGED: {_count(report.problem_count, 'problem')}, {_count(report.damaged_runs, 'run')} affected"
+        )
+
+
+def _print_stats(stats: Stats) -> None:
+    _say(f"journal {stats.journal_id}")
+    _say(
+        f"log: {_count(stats.records, 'commit record')} ({stats.first_sequence:,} to {stats.last_sequence:,}), "
+        f"{_count(stats.events, 'event')}"
+    )
+    each = "" if stats.bytes_per_event is None else f" ({stats.bytes_per_event:,} an event)"
+    _say(
+        f"bytes: data file {stats.file_bytes or 0:,}, log pages {stats.log_bytes or 0:,}{each}, "
+        f"events before compression {stats.event_bytes:,}"
+    )
+    for name, statuses in sorted(stats.runs.items()):
+        counts = ", ".join(f"{number:,} {status}" for status, number in sorted(statuses.items()))
+        _say(f"{name or 'type unknown'}: {counts}")
+    if stats.largest:
+        _say("largest runs:")
+    for run in stats.largest:
+        _say(f"  {_run_line(run)}: {_count(run.events, 'event')}, {run.bytes:,} bytes")
+    if stats.oldest_open is not None:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(stats.oldest_open.started_at // 1_000_000))
+        _say(f"oldest open run: {_run_line(stats.oldest_open)}, since {at} UTC")
+    for damage in stats.damage:
+        _say(f"NOT COUNTED: commit records {damage.first} to {damage.last}: {damage.reason}")
+
+
+def _run_line(run: RunSize) -> str:
+    return f"{run.workflow_id!r} ({run.workflow_type}, run {run.run_id}, {run.status})"

@@ -1,0 +1,241 @@
+"""``everact journal``: what it prints, its exit codes, and one line for what is wrong."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.journals import fill, flip, make_journal, opened, runs_of_histories
+
+from everact import journal_commands
+from everact.cli import main
+from everact.journal.lmdb_store import LmdbStore
+from everact.journal.verify import verify
+
+RUNS = len(runs_of_histories())
+
+
+class Cli:
+    """Runs the command line in this process; keeps what it printed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+        self.monkeypatch = monkeypatch
+        self.capture = capfdbinary
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: str | Path) -> int:
+        self.monkeypatch.setattr(sys, "argv", ["everact", "journal", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = self.capture.readouterr()
+        self.out, self.err = out.decode(), err.decode()
+        assert isinstance(left.value.code, int)
+        return left.value.code
+
+    def json(self, *arguments: str | Path, code: int = 0) -> Any:
+        assert self(*arguments, "--json") == code
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Cli:
+    return Cli(monkeypatch, capfdbinary)
+
+
+def test_a_whole_journal(cli: Cli, tmp_journal: Path) -> None:
+    make_journal(tmp_journal)
+    assert cli("verify", tmp_journal) == 0
+    assert cli.out.endswith("everything is whole\n")
+    assert f"{RUNS} runs" in cli.out
+    assert cli.err == ""
+    data = cli.json("verify", tmp_journal)
+    assert data["is_sound"] is True
+    assert data["runs"] == RUNS
+    assert data["problems"] == []
+
+
+def test_a_damaged_journal_is_exit_code_1(cli: Cli, tmp_journal: Path) -> None:
+    make_journal(tmp_journal)
+    flip(tmp_journal, 2)
+    assert cli("verify", tmp_journal) == 1
+    assert "\ncommit record 2: " in cli.out
+    assert "DAMAGED: " in cli.out
+    data = cli.json("verify", tmp_journal, code=1)
+    assert data["problems"][0]["sequence"] == 2
+    assert data["problem_count"] == len(data["problems"])
+    assert cli("stats", tmp_journal) == 1
+    assert "NOT COUNTED: commit records 2 to 2" in cli.out
+    assert cli.json("stats", tmp_journal, code=1)["damage"][0]["first"] == 2
+
+
+def test_many_problems_are_shortened(cli: Cli, tmp_journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_commands, "PRINTED", 1)
+    make_journal(tmp_journal)
+    flip(tmp_journal, 2, 5)
+    assert cli("verify", tmp_journal) == 1
+    assert "\nand " in cli.out
+
+
+def test_stats(cli: Cli, tmp_journal: Path) -> None:
+    make_journal(tmp_journal)
+    assert cli("stats", tmp_journal) == 0
+    assert (
+        "largest runs:\n  'w-run-everything-failed' (Everything, run run-everything-failed, failed)"
+        in cli.out
+    )
+    assert "oldest open run: " in cli.out
+    data = cli.json("stats", tmp_journal)
+    assert sum(sum(each.values()) for each in data["runs"].values()) == RUNS
+    assert data["file_bytes"] == (tmp_journal / "data.mdb").stat().st_size
+    assert data["oldest_open"]["started_at"] > 0
+
+
+def test_export_and_import(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
+    make_journal(tmp_journal)
+    assert cli("export", tmp_journal) == 0
+    lines = cli.out.splitlines()
+    assert len(lines) == RUNS
+    assert cli.err == f"exported {RUNS} runs\n"
+    file, other = tmp_path / "runs.jsonl", tmp_path / "other"
+    assert cli.json("export", tmp_journal, "-o", file) == {
+        "runs": RUNS,
+        "damaged_runs": 0,
+        "unreadable_records": 0,
+    }
+    assert file.read_text().splitlines() == lines
+    assert cli.json("import", other, file)["runs"] == RUNS
+    assert cli("export", other) == 0
+    assert cli.out.splitlines() == lines
+    with opened(other) as store:
+        assert verify(store).is_sound
+    assert cli("import", other, file) == 1
+    assert cli.err.startswith("everact: error: run 'run-careless' is in this journal already")
+    assert cli.err.count("\n") == 1
+
+
+def test_some_runs_are_exported(cli: Cli, tmp_journal: Path) -> None:
+    make_journal(tmp_journal)
+    assert cli("export", tmp_journal, "--run", "run-careless", "--run", "run-waits-set") == 0
+    assert [json.loads(line)["run_id"] for line in cli.out.splitlines()] == ["run-careless", "run-waits-set"]
+    assert cli("export", tmp_journal, "--workflow", "w-run-careless") == 0
+    assert len(cli.out.splitlines()) == 1
+    assert cli.err == "exported 1 run\n"
+
+
+def test_import_from_standard_input(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
+    make_journal(tmp_journal)
+    assert cli("export", tmp_journal, "--run", "run-careless") == 0
+    text = io.TextIOWrapper(io.BytesIO(b"\n" + cli.out.encode()))
+    cli.monkeypatch.setattr(sys, "stdin", text)
+    assert cli("import", tmp_path / "new", "-") == 0
+    assert cli.out == "imported 1 run with 7 events\n"
+
+
+def test_export_leaves_damaged_runs_out(cli: Cli, tmp_journal: Path) -> None:
+    make_journal(tmp_journal)
+    flip(tmp_journal, 2)
+    assert cli("export", tmp_journal) == 1
+    assert 0 < len(cli.out.splitlines()) < RUNS
+    assert "1 commit record cannot be read" in cli.err
+
+
+def test_backup(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
+    make_journal(tmp_journal)
+    assert cli("backup", tmp_journal, tmp_path / "copy") == 0
+    assert cli.out.startswith(f"copied to {tmp_path / 'copy'}: ")
+    assert cli.out.endswith("everything is whole\n")
+    data = cli.json("backup", tmp_journal, tmp_path / "second")
+    assert data["report"]["is_sound"] is True
+    assert data["bytes"] == (tmp_path / "second" / "data.mdb").stat().st_size
+    assert cli("backup", tmp_journal, tmp_path / "copy") == 1
+    assert "is not empty" in cli.err
+
+
+def test_reading_goes_beside_a_writer_and_import_does_not(
+    cli: Cli, tmp_journal: Path, tmp_path: Path
+) -> None:
+    store = LmdbStore(tmp_journal, durability="os")
+    try:
+        fill(store)
+        for command in ("verify", "stats", "export"):
+            assert cli(command, tmp_journal) == 0
+        assert cli("backup", tmp_journal, tmp_path / "copy") == 0
+        (tmp_path / "none").write_text("")
+        assert cli("import", tmp_journal, tmp_path / "none") == 1
+        assert cli.err.startswith("everact: error: the journal ")
+        assert cli.err.count("\n") == 1
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("command", ["verify", "stats", "export", "backup"])
+def test_what_is_no_journal_is_one_line(cli: Cli, tmp_path: Path, command: str) -> None:
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "note").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    more = [tmp_path / "copy"] if command == "backup" else []
+    for name, says in (
+        ("missing", "there is no journal at"),
+        ("foreign", "holds no journal"),
+        ("file", "not a dir"),
+    ):
+        assert cli(command, tmp_path / name, *more) == 1
+        assert says in cli.err
+        assert cli.err.startswith("everact: error: ")
+        assert cli.err.count("\n") == 1
+        assert cli.out == ""
+    assert not (tmp_path / "missing").exists()
+
+
+def test_what_cannot_be_imported_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    for text, says in (("{", "line 1 of "), ("{}", "this is no exported run")):
+        file.write_text(text)
+        assert cli("import", tmp_path / "new", file) == 1
+        assert says in cli.err
+        assert cli.err.count("\n") == 1
+    assert cli("import", tmp_path / "new", tmp_path / "missing") == 1
+    assert "No such file" in cli.err
+
+
+def test_an_existing_file_is_not_written_over(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
+    make_journal(tmp_journal)
+    file = tmp_path / "mine"
+    file.write_text("mine")
+    assert cli("export", tmp_journal, "-o", file) == 1
+    assert "File exists" in cli.err
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["fly"], "No such command 'fly'"),
+        (["verify"], "Missing argument 'JOURNAL'"),
+        (["verify", "a", "b"], "unexpected extra argument"),
+        (["export", "a", "--json"], "needs --output"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(cli: Cli, arguments: list[str], says: str) -> None:
+    assert cli(*arguments) == 2
+    assert says in cli.err
+
+
+def test_without_a_terminal_progress_is_lines(
+    cli: Cli, tmp_journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_commands, "PLAIN_SECONDS", 0)
+    make_journal(tmp_journal)
+    assert cli("verify", tmp_journal) == 0
+    assert cli.err.startswith("verifying: 1 of ")
+
+
+def test_on_a_terminal_progress_is_a_bar(
+    cli: Cli, tmp_journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    make_journal(tmp_journal)
+    assert cli("verify", tmp_journal) == 0
+    assert cli.out.endswith("everything is whole\n")
