@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -169,7 +169,7 @@ def backup(
             }
         )
     else:
-        _say(f"copied to {done.path}: {done.bytes:,} bytes (the journal has {done.source_bytes:,})")
+        _say(f"copied to {destination}: {done.bytes:,} bytes (the journal has {done.source_bytes:,})")
         _print_report(done.report)
     raise typer.Exit(0 if done.report.is_sound else 1)
 
@@ -178,7 +178,7 @@ def backup(
 
 
 @contextmanager
-def _reading(journal: Path) -> Iterator[LmdbStore]:
+def _reading(journal: Path) -> Generator[LmdbStore]:
     import lmdb  # noqa: PLC0415
 
     from .journal.errors import JournalCorruptError  # noqa: PLC0415
@@ -196,7 +196,7 @@ def _reading(journal: Path) -> Iterator[LmdbStore]:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Progress]:
+def _progress(what: str) -> Generator[Progress]:
     """A bar on a terminal; elsewhere a line now and then. Both go to standard error."""
     if not sys.stderr.isatty():
         said = time.monotonic()
@@ -219,7 +219,7 @@ def _progress(what: str) -> Iterator[Progress]:
 
 
 @contextmanager
-def _output(path: Path | None) -> Iterator[Callable[[bytes], object]]:
+def _output(path: Path | None) -> Generator[Callable[[bytes], object]]:
     if path is None:
         yield sys.stdout.buffer.write
         sys.stdout.buffer.flush()

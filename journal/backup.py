@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +101,7 @@ def backup(
 
 
 @contextmanager
-def _workplace(target: Path) -> Iterator[Path]:
+def _workplace(target: Path) -> Generator[Path]:
     """A new directory on the destination's file system; removed unless it was renamed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,7 +29,8 @@ class Imported(NamedTuple):
     events: int
 
 
-class Readable(NamedTuple):
+@dataclass(frozen=True)
+class Readable:
     """What can be read of a journal.
 
     Attributes:

@@ -152,10 +152,11 @@ def _load(hint: Any, value: Any) -> Any:
         return hint(**{name: _load(inner, value[name]) for name, inner in _fields(hint).items()})
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Union or origin is types.UnionType:
-        if value is None and type(None) in inside:
-            return None
         known = [one for one in inside if one is not type(None)]
-        return _load(known[0] if len(known) == 1 else _EVENTS[value["tag"]], value)
+        if value is None and len(known) < len(inside):
+            return None
+        cls: Any = known[0] if len(known) == 1 else _EVENTS[msgspec.convert(value, dict[str, Any])["tag"]]
+        return _load(cls, value)
     if origin is tuple and len(inside) == 2 and inside[1] is Ellipsis:
         return tuple(_load(inside[0], item) for item in msgspec.convert(value, list[Any]))
     if hint is bytes:
