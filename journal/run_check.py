@@ -12,6 +12,10 @@ from .store import CLOSES_RUN, STARTS_RUN, Entry
 _STATUS_SHIFT = 2
 _STATUS_MASK = 7
 
+#: What a closed run's check holds instead of its own: a journal has many of them.
+_ENDED = RunState()
+_NOTHING: set[int] = set()
+
 
 def flagged_status(flags: int) -> str:
     """The status that an entry's flags state; empty when they leave it as it was."""
@@ -31,7 +35,7 @@ class RunCheck:
 
     Attributes:
         key: The run's key.
-        started: Its first event, once it was seen.
+        started: Its first event without the arguments, once it was seen.
         events: Events seen.
         is_whole: Nothing was wrong so far.
         is_closed: Its closing record was seen.
@@ -79,10 +83,8 @@ class RunCheck:
             self.is_whole = False
         if entry.flags & CLOSES_RUN and not self.is_closed:
             self.is_closed = True
-            # A journal has many closed runs: what they would need is let go.
-            self._state = RunState()
-            for known in (self._activities, self._timers, self._updates, self._messages, self._waits):
-                known.clear()
+            self._state = _ENDED
+            self._activities = self._timers = self._updates = self._messages = self._waits = _NOTHING
         return wrong
 
     def _check(self, entry: Entry) -> list[tuple[int, str]]:
@@ -96,7 +98,8 @@ class RunCheck:
         expected, self._following = self._following, first + len(events)
         self.events += len(events)
         if first == 1 and events and isinstance(events[0], ev.WorkflowStarted):
-            self.started = self.started or events[0]
+            # Its arguments may be large, and only its names are asked for.
+            self.started = self.started or msgspec.structs.replace(events[0], args=())
         if self.is_closed:
             return [(first, "the record stands behind the run's closing record")]
         wrong = self._check_numbers(entry, events, expected)

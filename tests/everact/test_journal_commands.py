@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 from support.journals import fill, flip, make_journal, opened, runs_of_histories
 
@@ -105,6 +106,7 @@ def test_export_and_import(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
         "unreadable_records": 0,
     }
     assert file.read_text().splitlines() == lines
+    assert file.stat().st_mode & 0o777 == 0o600
     assert cli.json("import", other, file)["runs"] == RUNS
     assert cli("export", other) == 0
     assert cli.out.splitlines() == lines
@@ -239,3 +241,17 @@ def test_on_a_terminal_progress_is_a_bar(
     make_journal(tmp_journal)
     assert cli("verify", tmp_journal) == 0
     assert cli.out.endswith("everything is whole\n")
+
+
+def test_damage_that_lmdb_finds_is_one_line_and_leaves_no_file(
+    cli: Cli, tmp_journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise lmdb.CorruptedError("mdb_cursor_get: bad page")
+
+    make_journal(tmp_journal)
+    monkeypatch.setattr(LmdbStore, "read", fail)
+    assert cli("export", tmp_journal, "-o", tmp_path / "runs.jsonl") == 1
+    assert cli.err.startswith("everact: error: the data file of the journal ")
+    assert cli.err.count("\n") == 1
+    assert not (tmp_path / "runs.jsonl").exists()
