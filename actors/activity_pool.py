@@ -101,15 +101,19 @@ class ActivityPool:
             self._cancel_task(attempt, attempt.task)
         self._check_drained()
 
+    def accept_no_more(self) -> None:
+        """Start nothing from now on; what waits for a slot stays pending in the journal."""
+        self._accepting = False
+        self._waiting_async.clear()
+        self._waiting_threads.clear()
+
     async def drain(self, grace: float) -> int:
         """Start nothing more, and let what runs go on for ``grace`` seconds.
 
         Returns:
             How many attempts were cut; they are not counted and run again at the next start.
         """
-        self._accepting = False
-        self._waiting_async.clear()
-        self._waiting_threads.clear()
+        self.accept_no_more()
         if grace > 0 and self._wanted():
             self._all_done = self._loop.create_future()
             done, _ = await asyncio.wait([self._all_done], timeout=min(grace, QUIET_GRACE))

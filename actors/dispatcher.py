@@ -87,6 +87,8 @@ class Dispatcher:
         attempt = actor.attempts.pop(command, None)
         if attempt is not None:
             self.pool.withdraw(attempt)
+        else:
+            self._timers.note_dead(1)  # it waited for a retry, perhaps
 
     def arm_retry(self, actor: WorkflowActor, command: int) -> None:
         """Wait until an activity's next attempt may start."""

@@ -23,6 +23,7 @@ from ..journal.failures import (
     one_line,
     raised_at,
     safe_message,
+    shorten,
 )
 from ..journal.payload_trouble import glimpse
 from ..journal.payloads import Payload, PayloadConverter
@@ -277,7 +278,7 @@ def activity_failure(
     return Failure(
         type="ActivityError",
         bases=class_names(ActivityError),
-        message=f"activity {activity_type!r} failed after {attempts} ({retry_state}): {one_line(cause)}",
+        message=f"activity {activity_type!r} failed after {attempts} ({retry_state}): {shorten(one_line(cause), 300)}",
         cause=cause,
         kind="activity",
         source=(activity_type, command, attempt),

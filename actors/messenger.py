@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
-from ..journal.fold import RunState
+from ..journal.fold import STATUS_OF, RunState
 from ..journal.payloads import Payload, PayloadConverter
 from . import descriptions
 from .definitions import MARK, HandlerDefinition, Mark, WorkflowDefinition
@@ -108,8 +108,9 @@ class Messenger:
             case Payload():
                 pass
             case _:
+                status = STATUS_OF[type(answer)]
                 raise UpdateCutError(
-                    f"workflow {actor.workflow_id!r} is {actor.state.status}: it ended before update {name!r} was done"
+                    f"workflow {actor.workflow_id!r} is {status}: it ended before update {name!r} was done"
                 )
         return found.codec.decode_result(self._converter, answer) if found else self._converter.decode(answer)
 
@@ -180,6 +181,7 @@ class Messenger:
         try:
             if seconds is not None and not await wait_within(future, seconds):
                 waiting_on = ""
+                actor = shard.find(actor.workflow_id, actor.run_id)  # it may have been made anew
                 if actor.batch.durable:  # or it would tell of what may still be lost (R5)
                     waiting_on = f" (waiting on: {descriptions.describe(actor.state).waiting_on})"
                 raise ResultTimeoutError(

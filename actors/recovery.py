@@ -28,10 +28,11 @@ def recover(shard: Shard) -> None:
     """
     shard.index, states, shard.next_key = load(shard.store)
     fault_point("recovery.loaded")
-    shard.open_writer()
+    shard.writer = shard.new_writer()
     try:
         for key, state in states.items():
             actor = _actor(shard, key, state)
+            actor.tried = False
             _adopt(shard, actor)
             _retry_stalled(shard, actor)
         fault_point("recovery.after")
@@ -50,23 +51,24 @@ def rebuild(shard: Shard) -> None:
     """
     shard.store.reopen()
     index, states, next_key = load(shard.store)  # all that can fail comes before anything is thrown away
+    writer = shard.new_writer()
     unknown = shard.writer.unknown()
+    shard.writer = writer
     shard.index, shard.next_key = index, next_key
     old = shard.replace_actors()
-    shard.open_writer()
-    for key, state in states.items():
-        actor = _actor(shard, key, state)
-        before = old.get(key)
-        if before is not None and before.run_id == actor.run_id:
-            del old[key]
-            _carry_over(before, actor, unknown)
-        _adopt(shard, actor)
-        if not actor.tried:
-            _retry_stalled(shard, actor)
-    for (
-        gone
-    ) in old.values():  # the journal does not hold them as open: they never were, or their end is durable
-        gone.let_go(unknown)
+    try:
+        for key, state in states.items():
+            actor = _actor(shard, key, state)
+            before = old.get(key)
+            if before is not None and before.run_id == actor.run_id:
+                del old[key]
+                _carry_over(before, actor, unknown)
+            _adopt(shard, actor)
+            if not actor.tried:
+                _retry_stalled(shard, actor)
+    finally:  # the journal does not hold these as open: they never were, or their end is durable
+        for gone in old.values():
+            gone.let_go(unknown)
     shard.go_on()
 
 
@@ -81,14 +83,21 @@ def _carry_over(before: WorkflowActor, actor: WorkflowActor, unknown: EveractErr
         else:  # accepted in a lost turn: its number will be another event's
             for waiter in waiters:
                 settle(waiter, Raise(unknown))
-    actor.attempts = before.attempts
-    for attempt in actor.attempts.values():
-        attempt.actor = actor
+    for command, attempt in before.attempts.items():
+        pending = state.activities.get(command)
+        if pending is not None and pending.attempt == attempt.number:
+            attempt.actor = actor
+            actor.attempts[command] = attempt
+        else:  # its cancel was written after all
+            actor.shard.dispatcher.pool.withdraw(attempt)
+    before.attempts = {}
     actor.mailbox.extend(mail for mail in before.mailbox if type(mail[0]) not in OUTCOMES)
     for command, event in before.outcomes.items():  # paid for: they are not asked for again
         if not actor.is_stale(event):
             actor.outcomes[command] = event
             actor.mailbox.append((event, None))
+    before.mailbox.clear()
+    before.outcomes = {}
 
 
 def _actor(shard: Shard, key: int, state: RunState) -> WorkflowActor:

@@ -101,9 +101,9 @@ class Shard:
 
     # --- turns
 
-    def open_writer(self) -> None:
-        """Begin an incarnation of the writer; what is in the mailboxes goes on."""
-        self.writer = GroupCommit(self.store, self.loop, self._committed, self._commit_failed)
+    def new_writer(self) -> GroupCommit:
+        """Begin an incarnation of the writer."""
+        return GroupCommit(self.store, self.loop, self._committed, self._commit_failed)
 
     def enqueue(self, actor: WorkflowActor) -> None:
         """Give an actor a turn soon."""
@@ -114,11 +114,13 @@ class Shard:
             self.loop.call_soon(self._pump)
 
     def enqueue_later(self, actor: WorkflowActor, delay: float) -> None:
-        """Give an actor a turn after ``delay`` seconds, or as soon as it gets mail."""
+        """Give an actor a turn after ``delay`` seconds; mail that comes meanwhile waits with the rest."""
+        actor.queued = True
         self.loop.call_later(delay, self._enqueue_again, actor)
 
     def _enqueue_again(self, actor: WorkflowActor) -> None:
-        if not actor.queued and self.error is None:
+        present = actor in (self.actors.get(actor.key), self._recently_closed.get(actor.key))
+        if present and self.error is None:
             self.enqueue(actor)
 
     def _pump(self) -> None:
@@ -136,6 +138,7 @@ class Shard:
         except BaseException as error:
             # KeyboardInterrupt in a turn that perhaps never ends: running it again would ask for another.
             self.stop(RuntimeClosedError(f"the Runtime was interrupted in a turn ({type(error).__name__})"))
+            self.writer.abandon(self.stopped())  # the turn may have left a part of itself
             raise
         finally:
             self.writer.flush()
@@ -189,21 +192,12 @@ class Shard:
     def replace_actors(self) -> dict[int, WorkflowActor]:
         """Forget every run, for a rebuild; returns the open ones by key."""
         old, self.actors, self.newest = self.actors, {}, {}
-        for actor in (*old.values(), *self._recently_closed.values()):
+        for actor in old.values():
             actor.drop_instance()
-        # Questions about ended runs are asked again of what the journal holds.
-        waiting = [actor for actor in self._ready if actor.key not in old and actor.mailbox]
-        self._ready.clear()
-        self._recently_closed.clear()
+        # Runs whose end is durable stay as they are, and questions about them wait on.
+        self._ready = deque(actor for actor in self._ready if actor.key not in old)
         self._starts.clear()
         self.timers.close()
-        for actor in waiting:
-            row = self.index.by_run_id.get(actor.run_id)
-            if row is not None:
-                again = self._closed_actor(row)
-                again.mailbox.extend(actor.mailbox)
-                self._ready.append(again)
-                again.queued = True
         return old
 
     def go_on(self) -> None:
@@ -218,7 +212,9 @@ class Shard:
         if self._rebuild_handle is not None:
             self._rebuild_handle.cancel()
         self.timers.close()
-        everybody = {id(actor): actor for actor in (*self.actors.values(), *self._ready)}
+        self.dispatcher.pool.accept_no_more()
+        known = (*self.actors.values(), *self._ready, *self._recently_closed.values())
+        everybody = {id(actor): actor for actor in known}
         self._ready.clear()
         for actor in everybody.values():
             actor.let_go(self.stopped())
@@ -432,7 +428,7 @@ class Shard:
         for waiter, wakes in actor.result_waiters:
             if wakes:
                 self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor)))
-        actor.result_waiters = [entry for entry in actor.result_waiters if not entry[1]]
+        actor.result_waiters[:] = [entry for entry in actor.result_waiters if not entry[1]]
         for waiters in actor.update_waiters.values():
             for waiter in waiters:
                 self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor)))

@@ -56,7 +56,8 @@ class WorkflowActor:
         batch: The batch that holds its newest record.
         attempts: Its attempts in hand, by command number.
         outcomes: Results of attempts whose records are not durable yet, by command number.
-        tried: Its one try of this start, if it was stalled, is durable.
+        tried: It has had its one try of this start, or needs none.
+        unreadable: The journal could not be read when its code was to be loaded.
         result_waiters: Who waits for the outcome, and whether a stall is to wake them.
         update_waiters: Who waits for an update's answer, by event number.
         queued: Whether the shard will call ``work``.
@@ -78,6 +79,7 @@ class WorkflowActor:
         "shard",
         "state",
         "tried",
+        "unreadable",
         "update_waiters",
         "workflow_id",
     )
@@ -95,7 +97,8 @@ class WorkflowActor:
         self._backlog: deque[int] = deque()
         self.batch: Batch = DURABLE
         self.outcomes: dict[int, Any] = {}
-        self.tried = False
+        self.tried = True
+        self.unreadable = False
         self.attempts: dict[int, Attempt] = {}
         self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
         self.update_waiters: dict[int, list[asyncio.Future[Any]]] = {}
@@ -150,7 +153,7 @@ class WorkflowActor:
         waiting += [waiter for waiters in self.update_waiters.values() for waiter in waiters]
         waiting += [reply for _event, reply in self.mailbox if reply is not None]
         self.mailbox.clear()
-        self.result_waiters = []
+        self.result_waiters.clear()  # in place: who waits takes itself out of this very list
         self.update_waiters = {}
         for future in waiting:
             settle(future, Raise(error))
@@ -179,7 +182,10 @@ class WorkflowActor:
             except _NotReadableError as error:
                 if mail is not None:
                     self.mailbox.appendleft(mail)
-                log.error("workflow %r cannot be read, trying again: %s", self.workflow_id, error.__cause__)  # noqa: TRY400
+                if not self.unreadable:
+                    self.unreadable = True
+                    text = "workflow %r cannot be read, trying again every %g s: %s"
+                    log.error(text, self.workflow_id, READ_PAUSE, error.__cause__)  # noqa: TRY400
                 self.shard.enqueue_later(self, READ_PAUSE)
                 return False
             except Exception as error:  # noqa: BLE001  (ours: the user's code is caught inside)
@@ -247,10 +253,6 @@ class WorkflowActor:
 
     def _deliver(self, event: Any, reply: Reply) -> None:
         """One event, one turn."""
-        if self.replaces is not None:
-            if not self.replaces.is_closed:
-                self.replaces.close_at_once(ev.WorkflowTerminated("replaced by a new start"), None)
-            self.replaces = None
         number = self.state.last_event + 1
         at = self.shard.now()
         instance = self.instance
@@ -270,6 +272,8 @@ class WorkflowActor:
             body = _encoded(turn)
         except WorkflowCrashedError as crash:
             self._stall(crash, event, reply)
+        except Exception:  # ours, or the store's: ``work`` decides what becomes of the mail
+            raise
         except BaseException:  # KeyboardInterrupt: the turn never was
             self.drop_instance()
             self.mailbox.appendleft((event, reply))
@@ -345,8 +349,8 @@ class WorkflowActor:
                 self.drop_instance()  # the query has changed it
         if reply is not None:
             if self.instance is not None and self.instance.logs:
-                logs, self.instance.logs = self.instance.logs, []
-                reply.add_done_callback(lambda _reply: shard.emit_logs(logs))
+                self.batch.after(shard.emit_logs, self.instance.logs)
+                self.instance.logs = []
             self.batch.answer(reply, answer)
 
     def load(self) -> WorkflowInstance:
@@ -375,6 +379,7 @@ class WorkflowActor:
                 instance.discard()
                 raise
         self.instance = instance
+        self.unreadable = False
         return instance
 
     def drop_instance(self) -> None:
@@ -394,15 +399,21 @@ class WorkflowActor:
         batch = shard.writer.open
         first = state.last_event + 1
         flags = 0
+        if shard.actors.get(self.key) is not self:
+            raise RuntimeError("this object of the run was replaced after a failed commit")
         if first == 1:
+            if self.replaces is not None and not self.replaces.is_closed:
+                self.replaces.close_at_once(ev.WorkflowTerminated("replaced by a new start"), None)
+            self.replaces = None
             flags = STARTS_RUN
             started = record.inputs[0]
             assert isinstance(started, ev.WorkflowStarted)
             batch.started[self.key] = started
-        timers = len(state.timers)
+        if type(record) is ev.Turn and record.outputs and isinstance(record.outputs[-1], ev.OUTCOMES):
+            waiting = sum(pending.next_at > 0 for pending in state.activities.values())
+            shard.timers.note_dead(len(state.timers) + waiting)
         state.apply(record, at)
         if state.outcome is not None:
-            shard.timers.note_dead(timers)
             flags |= CLOSES_RUN | status_flags(state.status)
         batch.entries.append(Entry(self.key, first, flags, at, body))
         self.batch = batch
@@ -478,7 +489,7 @@ class WorkflowActor:
         batch = self.shard.writer.open
         for waiter, _on_stall in self.result_waiters:
             batch.waiters.append((waiter, outcome))
-        self.result_waiters = []
+        self.result_waiters.clear()
         for waiters in self.update_waiters.values():
             batch.waiters.extend((waiter, outcome) for waiter in waiters)
         self.update_waiters = {}

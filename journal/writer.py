@@ -167,6 +167,11 @@ class GroupCommit:
                 self._idle = self._loop.create_future()
             await self._idle
 
+    def abandon(self, error: EveractError) -> None:
+        """Throw the open batch away: nobody was told of it."""
+        batch, self.open = self.open, Batch()
+        batch.fail(error)
+
     def close(self) -> None:
         """Stop the writer thread after what it has begun; call ``drain`` first to lose nothing."""
         self._queue.put(None)
@@ -205,20 +210,22 @@ class GroupCommit:
         fault_point("runtime.effects.before")
         self._committed(sequence, batch)
         batch.durable = True
-        for effect, args in batch.effects:
-            try:
-                effect(*args)
-            except Exception as broken:  # noqa: BLE001  (one run's trouble never stops the others)
-                self._loop.call_exception_handler(
-                    {
-                        "message": f"everact: an effect of a durable turn raised ({effect!r})",
-                        "exception": broken,
-                    }
-                )
-        fault_point("message.ack.before")
-        for future, value in batch.waiters:
-            settle(future, value)
-        batch._forget()
+        try:
+            for effect, args in batch.effects:
+                try:
+                    effect(*args)
+                except Exception as broken:  # noqa: BLE001  (one run's trouble never stops the others)
+                    self._loop.call_exception_handler(
+                        {
+                            "message": f"everact: an effect of a durable turn raised ({effect!r})",
+                            "exception": broken,
+                        }
+                    )
+            fault_point("message.ack.before")
+        finally:  # whatever interrupts: what is durable is acknowledged
+            for future, value in batch.waiters:
+                settle(future, value)
+            batch._forget()
         fault_point("runtime.effects.after")
         if self._idle is not None and self._in_flight is None and not self.open.entries:
             self._idle.set_result(None)
