@@ -14,6 +14,7 @@ from everact.exceptions import (
     CommitUnknownError,
     QueryFailedError,
     ResultTimeoutError,
+    RuntimeClosedError,
     WorkflowHeldError,
     WorkflowQuarantinedError,
 )
@@ -393,3 +394,183 @@ async def test_a_retry_whose_failure_waits_in_the_mailbox_goes_on_after_a_failed
         store.failing = False
         assert await handle.result(timeout=10) == "ok"
     assert attempts == [1, 2]
+
+
+# --- mail of runs that could not be read -------------------------------------------------------------------------
+
+
+def counting():
+    @workflow.defn
+    class Counts:
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.wait_condition(lambda: False)
+
+        @workflow.signal
+        def add(self, n: int) -> None:
+            self.seen.append(n)
+
+        @workflow.update
+        def put(self, n: int) -> int:
+            self.seen.append(n)
+            return len(self.seen)
+
+        @workflow.query
+        def look(self) -> list[int]:
+            workflow.logger.warning("looked at %s", self.seen)
+            return self.seen
+
+    return Counts
+
+
+@pytest.fixture
+async def unreadable(monkeypatch):
+    """A waiting run in a runtime that cannot read its journal just now."""
+    monkeypatch.setattr("everact.actors.workflow_actor.READ_PAUSE", 0.002)
+    Counts = counting()
+    journal = MemoryJournal()
+    async with hosted(journal, Counts) as runtime:
+        await runtime.spawn(Counts, id="w")
+    store = FailingStore(journal)
+    async with Runtime(store, workflows=[Counts]) as runtime:
+        store.unreadable = OSError(5, "Input/output error")
+        store.reads = 0
+        yield runtime, store, runtime.ref("w", Counts), Counts
+
+
+async def test_mail_that_waited_for_a_readable_journal_is_handled_once_and_in_order(unreadable):
+    runtime, store, handle, Counts = unreadable
+    sent = [
+        asyncio.create_task(handle.signal(Counts.add, 1)),
+        asyncio.create_task(handle.signal(Counts.add, 2)),
+        asyncio.create_task(handle.execute_update(Counts.put, 3)),
+    ]
+    actor = runtime._shard.find("w")
+    await until(lambda: actor.unreadable and len(actor.mailbox) == 3)
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    store.unreadable = None
+    await asyncio.gather(*sent)
+    assert await handle.query(Counts.look) == [1, 2, 3]
+    assert [e.kind for e in await handle.fetch_history()].count("SignalReceived") == 2
+
+
+async def test_an_unreadable_run_is_tried_at_one_pace_however_much_mail_it_gets(unreadable, caplog):
+    runtime, store, handle, Counts = unreadable
+    read = store.read
+    reads = []
+    store.read = lambda locations: (reads.append(1), read(locations))[1]
+    asked = [asyncio.create_task(handle.query(Counts.look)) for _ in range(100)]
+    await until(lambda: len(reads) >= 10)
+    assert caplog.text.count("cannot be read, trying again") == 1
+    assert len(runtime._shard.find("w").mailbox) == 100
+    store.unreadable = None
+    assert await asyncio.gather(*asked) == [[]] * 100
+
+
+async def test_the_old_object_of_a_run_does_nothing_after_a_rebuild(unreadable, monkeypatch):
+    runtime, store, handle, Counts = unreadable
+    told = asyncio.create_task(handle.signal(Counts.add, 1))
+    old = runtime._shard.find("w")
+    await until(lambda: old.unreadable)
+    monkeypatch.setattr("everact.actors.workflow_actor.READ_PAUSE", 60)
+    store.failing = True
+    with pytest.raises(CommitUnknownError):
+        await runtime.spawn(Counts, id="other")
+    store.failing = False
+    await until(lambda: runtime._shard.find("w") is not old)
+    store.unreadable = None
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert old.mailbox == type(old.mailbox)()
+    new = runtime._shard.find("w")
+    runtime._shard._enqueue_again(old)
+    runtime._shard._enqueue_again(new)
+    await told
+    assert await handle.query(Counts.look) == [1]
+    assert [e.kind for e in await handle.fetch_history()].count("SignalReceived") == 1
+
+
+async def test_a_query_of_an_ended_run_that_cannot_be_read_is_let_go_when_the_runtime_is_left(unreadable):
+    runtime, _store, handle, Counts = unreadable
+    await handle.terminate()
+    asked = asyncio.create_task(handle.query(Counts.look))
+    actor = runtime._shard.find("w")
+    await until(lambda: actor.unreadable)
+    runtime._shard.stop(RuntimeClosedError("left"))
+    with pytest.raises(RuntimeClosedError):
+        await asked
+
+
+# --- other parts of a rebuild ------------------------------------------------------------------------------------
+
+
+async def test_a_querys_log_records_wait_for_what_it_has_read(caplog):
+    Counts = counting()
+    store = FailingStore(MemoryJournal())
+    async with Runtime(store, workflows=[Counts]) as runtime:
+        handle = await runtime.spawn(Counts)
+        store.failing = True
+        told, asked = await asyncio.gather(
+            handle.signal(Counts.add, 1), handle.query(Counts.look), return_exceptions=True
+        )
+        assert (type(told), type(asked)) == (CommitUnknownError, CommitUnknownError)
+        store.failing = False
+        assert "looked at [1]" not in caplog.text
+        assert await handle.query(Counts.look) == []
+    assert "looked at []" in caplog.text
+
+
+async def test_a_run_that_stalled_in_this_start_is_not_tried_again_by_a_rebuild():
+    @workflow.defn
+    class Bug:
+        @workflow.run
+        async def run(self) -> None:
+            raise KeyError("bug")
+
+    Counts = counting()
+    store = FailingStore(MemoryJournal())
+    async with Runtime(store, workflows=[Bug, Counts]) as runtime:
+        bug = await runtime.spawn(Bug)
+        await settled(runtime)
+        other = await runtime.spawn(Counts)
+        store.failing = True
+        with pytest.raises(CommitUnknownError):
+            await other.signal(Counts.add, 1)
+        store.failing = False
+        await other.signal(Counts.add, 2)
+        kinds = [event.kind for event in await bug.fetch_history()]
+    assert kinds == ["WorkflowStarted", "RunStalled"]
+
+
+async def test_ctrl_c_in_the_first_turn_of_a_replacing_run_leaves_the_old_one_running():
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self, interrupts: bool) -> None:
+            if interrupts:
+                raise KeyboardInterrupt
+            await workflow.wait_condition(lambda: False)
+
+    journal = MemoryJournal()
+    runtime = hosted(journal, W)
+    async with runtime:
+        old = await runtime.spawn(W, False, id="w")
+        shard = runtime._shard
+        pump = shard._pump
+
+        def guarded():
+            try:
+                pump()
+            except KeyboardInterrupt:
+                pass
+
+        shard._pump = guarded
+        with pytest.raises(RuntimeClosedError):
+            await runtime.spawn(W, True, id="w", if_running="replace")
+    async with hosted(journal, W) as runtime:
+        (only,) = await runtime.list_workflows()
+        assert (only.run_id, only.status) == (old.run_id, "running")
