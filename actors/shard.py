@@ -67,6 +67,8 @@ class Shard:
         error: Why the shard has stopped for good, or None.
     """
 
+    writer: GroupCommit  # recovery begins the first one, once the journal has been read
+
     def __init__(
         self,
         store: JournalStore,
