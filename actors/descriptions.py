@@ -186,10 +186,7 @@ class History:
         self.records = records
         self.events: list[HistoryEvent] = []
         for at, record in records:
-            inside: list[ev.Event] = [*record.inputs]
-            if isinstance(record, ev.Turn):
-                inside += record.outputs
-            for event in inside:
+            for event in ev.events_of(record):
                 self.events.append(HistoryEvent(len(self.events) + 1, utc(at), type(event).__name__, event))
 
     def __repr__(self) -> str:

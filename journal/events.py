@@ -296,6 +296,11 @@ def decode_record(body: bytes) -> Record:
     return _decoder.decode(body)
 
 
+def events_of(record: Record) -> tuple[AnyEvent, ...]:
+    """The events of a record in the order of their numbers."""
+    return (*record.inputs, *record.outputs) if isinstance(record, Turn) else record.inputs
+
+
 def event_fields(event: Event) -> dict[str, Any]:
     """Return an event's fields by name, for people and exports."""
     return {name: getattr(event, name) for name in event.__struct_fields__}

@@ -6,26 +6,12 @@ import msgspec
 
 from . import events as ev
 from .fold import RUNNING, RunState
-from .run_index import STATUSES
+from .run_index import flagged_status
 from .store import CLOSES_RUN, STARTS_RUN, Entry
-
-_STATUS_SHIFT = 2
-_STATUS_MASK = 7
 
 #: What a closed run's check holds instead of its own: a journal has many of them.
 _ENDED = RunState()
 _NOTHING: set[int] = set()
-
-
-def flagged_status(flags: int) -> str:
-    """The status that an entry's flags state; empty when they leave it as it was."""
-    code = (flags >> _STATUS_SHIFT) & _STATUS_MASK
-    return STATUSES[code - 1] if code else ""
-
-
-def events_of(record: ev.Record) -> tuple[ev.Event, ...]:
-    """The events of a record in the order of their numbers."""
-    return (*record.inputs, *record.outputs) if isinstance(record, ev.Turn) else record.inputs
 
 
 class RunCheck:
@@ -94,7 +80,7 @@ class RunCheck:
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             self._following = None
             return [(first, f"the record does not decode: {error}")]
-        events = events_of(record)
+        events = ev.events_of(record)
         expected, self._following = self._following, first + len(events)
         self.events += len(events)
         if first == 1 and events and isinstance(events[0], ev.WorkflowStarted):

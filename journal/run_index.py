@@ -15,6 +15,7 @@ from .store import STARTS_RUN, Entry, JournalStore, Location
 
 #: Bits of an entry's flags that carry a status; 0 leaves it as it was.
 _STATUS_SHIFT = 2
+_STATUS_MASK = 7
 _STATUSES = (
     "",
     fold.RUNNING,
@@ -37,6 +38,11 @@ _INDEX_MASK = (1 << _INDEX_BITS) - 1
 def status_flags(status: str) -> int:
     """Entry flags that say the run has this status from here on."""
     return _CODES[status] << _STATUS_SHIFT
+
+
+def flagged_status(flags: int) -> str:
+    """The status that an entry's flags state; empty when they leave it as it was."""
+    return _STATUSES[(flags >> _STATUS_SHIFT) & _STATUS_MASK]
 
 
 class RunRow:
@@ -110,7 +116,7 @@ class RunIndex:
             if flags:
                 if flags & STARTS_RUN:
                     self._start(RunRow(key, started[key], at), started[key].request_id)
-                status = _STATUSES[(flags >> _STATUS_SHIFT) & 7]
+                status = flagged_status(flags)
                 if status:
                     row = rows[key]
                     row.status = status
@@ -148,7 +154,7 @@ def load(store: JournalStore) -> tuple[RunIndex, dict[int, fold.RunState], int]:
                 started[key] = first
                 open_runs[key] = []
                 highest = max(highest, key)
-            if _STATUSES[(flags >> _STATUS_SHIFT) & 7] in _CLOSED:
+            if flagged_status(flags) in _CLOSED:
                 open_runs.pop(key, None)
             else:
                 open_runs[key].append((at, body))

@@ -8,7 +8,8 @@ from pathlib import Path
 from .events import WorkflowStarted
 from .lmdb_format import DATA_FILE
 from .lmdb_store import LmdbStore
-from .run_check import RunCheck, flagged_status
+from .run_check import RunCheck
+from .run_index import flagged_status
 from .salvage import Damage, Progress, readable_records
 from .store import JournalStore
 
