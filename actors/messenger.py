@@ -159,8 +159,9 @@ class Messenger:
         shard = self._open()
         actor = shard.find(ref.workflow_id, ref.run_id)
         await self._put(actor, Inspection(_nothing))
-        records = shard.index.records(shard.store, shard.index.rows[actor.key])
-        return History(actor.workflow_id, actor.run_id, records)
+        row = shard.index.row(actor.key)
+        assert row is not None, "its newest turn is durable"
+        return History(actor.workflow_id, actor.run_id, shard.index.records(row))
 
     async def result(self, ref: ActorRef[Any], limit: timedelta | float | None, on_stall: OnStall) -> Any:
         """Wait for the run's outcome, and return or raise it."""

@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ..journal.compaction import Compactor
 from ..journal.errors import EveractError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
-from ..journal.run_index import load
+from ..journal.loading import Loaded, due_runs, has_due_runs, load, open_runs
+from ..journal.run_index import RunRow
 from ..journal.writer import Raise, settle
 from .errors import WorkflowNotRegisteredError
 from .mailbox import OUTCOMES
 from .workflow_actor import WorkflowActor
 
 log = logging.getLogger("everact.runtime")
+
+#: Runs whose first timer falls due later than this stay out of memory, microseconds.
+HORIZON = 600 * 1_000_000
 
 if TYPE_CHECKING:
     from .shard import Shard
@@ -26,21 +31,33 @@ def recover(shard: Shard) -> None:
 
     A run that stalled is tried once again; one whose type is not registered is held.
     """
-    shard.index, states, shard.next_key = load(shard.store)
+    loaded = load(shard.store)
     fault_point("recovery.loaded")
-    shard.writer = shard.new_writer()
+    _begin(shard, loaded)
     try:
-        for key, state in states.items():
+        for key, state in loaded.states.items():
             actor = _actor(shard, key, state)
             actor.tried = False
             _adopt(shard, actor)
             _retry_stalled(shard, actor)
+        _wake(shard, tried=False)
         fault_point("recovery.after")
     except BaseException:
         shard.close()
         raise
-    runs = len(shard.index.rows)
-    log.info("journal %s: %d runs, %d of them open", shard.store.journal_id, runs, len(states))
+    log.info("journal %s: %d runs, %d of them open", shard.store.journal_id, *_numbers(shard))
+
+
+def _begin(shard: Shard, loaded: Loaded) -> None:
+    """Take what was read of the journal, and open a writer."""
+    shard.index, shard.next_key = loaded.index, loaded.next_key
+    shard.compactor = Compactor(shard.store, loaded.index, loaded.facts, shard.state_of, shard.now)
+    shard.writer = shard.new_writer()
+
+
+def _numbers(shard: Shard) -> tuple[int, int]:
+    running = sum(shard.index.count(None, status) for status in ("running", "held", "quarantined"))
+    return shard.index.count(None, None), running
 
 
 def rebuild(shard: Shard) -> None:
@@ -50,13 +67,17 @@ def rebuild(shard: Shard) -> None:
     handled, callers who wait for what the journal still holds, attempts in hand and their results.
     """
     shard.store.reopen()
-    index, states, next_key = load(shard.store)  # all that can fail comes before anything is thrown away
-    writer = shard.new_writer()
+    loaded = load(shard.store)  # all that can fail comes before anything is thrown away
     unknown = shard.writer.unknown()
-    shard.writer = writer
-    shard.index, shard.next_key = index, next_key
     old = shard.replace_actors()
+    _begin(shard, loaded)
+    states = loaded.states
     try:
+        for key, before in old.items():  # open ones that the log knows nothing new of
+            row = None if key in states else shard.index.row(key)
+            if row is not None and not row.is_closed and row.run_id == before.run_id:
+                states[key] = shard.index.state(row)
+                shard.index.adopt(key)
         for key, state in states.items():
             actor = _actor(shard, key, state)
             before = old.get(key)
@@ -66,10 +87,57 @@ def rebuild(shard: Shard) -> None:
             _adopt(shard, actor)
             if not actor.tried:
                 _retry_stalled(shard, actor)
+        _wake(shard, tried=True)
     finally:  # the journal does not hold these as open: they never were, or their end is durable
         for gone in old.values():
             gone.let_go(unknown)
     shard.go_on()
+
+
+def activate(shard: Shard, row: RunRow) -> WorkflowActor:
+    """Bring an open run that only the tables know into memory."""
+    state = shard.index.state(row)
+    shard.index.adopt(row.key)
+    actor = _actor(shard, row.key, state)
+    _adopt(shard, actor)
+    return actor
+
+
+def _wake(shard: Shard, *, tried: bool) -> None:
+    """Bring those open runs into memory that have something to do, whether a message comes or not."""
+    now = shard.now()
+    for key, run in open_runs(shard.store):
+        if key in shard.index.rows:
+            continue  # the log knows better
+        if run.needs or 0 < run.wake <= now + HORIZON or run.workflow_type not in shard.workflows:
+            row = shard.index.row(key)
+            if row is None or row.is_closed:
+                continue
+            actor = activate(shard, row)
+            actor.tried = tried
+            if not tried:
+                _retry_stalled(shard, actor)
+    _look_again(shard, now + HORIZON)
+
+
+def _look_again(shard: Shard, known_until: int) -> None:
+    """Before that time bring in the runs with timers that fall due after it, if there are any."""
+    if has_due_runs(shard.store, known_until):
+        shard.timers.add(known_until - HORIZON // 2, _next_horizon, _always, shard, known_until)
+
+
+def _next_horizon(shard: Shard, known_until: int) -> None:
+    until = max(known_until, shard.now()) + HORIZON
+    for key in due_runs(shard.store, known_until, until):
+        if key not in shard.actors:
+            row = shard.index.row(key)
+            if row is not None and not row.is_closed:
+                activate(shard, row)
+    _look_again(shard, until)
+
+
+def _always(_shard: Shard, _known_until: int) -> bool:
+    return True
 
 
 def _carry_over(before: WorkflowActor, actor: WorkflowActor, unknown: EveractError) -> None:

@@ -342,7 +342,7 @@ class Runtime:
         if limit is not None:
             positive_count("limit", limit)
         found: list[WorkflowSummary] = []
-        for row in reversed(self._open().index.rows.values()):
+        for row in self._open().index.newest_first():
             if limit is not None and len(found) >= limit:
                 break
             if workflow_type in (None, row.workflow_type) and status in (None, row.status):
@@ -352,10 +352,7 @@ class Runtime:
     async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count durable runs; arguments and errors as for ``list_workflows``."""
         _check_status(status)
-        return sum(
-            workflow_type in (None, row.workflow_type) and status in (None, row.status)
-            for row in self._open().index.rows.values()
-        )
+        return self._open().index.count(workflow_type, status)
 
     def _definition_of(self, workflow: Any) -> WorkflowDefinition:
         name: str

@@ -14,12 +14,14 @@ from typing import Any
 
 from ..journal import events as ev
 from ..journal.clock import Clock
+from ..journal.compaction import Compactor, Step
 from ..journal.errors import AppendRefusedError, CommitUnknownError, EveractError, PayloadError
 from ..journal.failures import full_text, safe_message
 from ..journal.fault_points import fault_point
+from ..journal.fold import RunState
 from ..journal.ids import random_id
 from ..journal.payloads import Payload, PayloadConverter
-from ..journal.run_index import RunIndex, RunRow
+from ..journal.run_index import Request, RunIndex, RunRow
 from ..journal.store import JournalStore
 from ..journal.writer import Batch, GroupCommit, Raise
 from . import recovery
@@ -63,11 +65,15 @@ class Shard:
     Attributes:
         actors: Open runs by key.
         index: All durable runs.
+        compactor: Moves the log into the tables.
         writer: The present incarnation of the writer.
         error: Why the shard has stopped for good, or None.
     """
 
-    writer: GroupCommit  # recovery begins the first one, once the journal has been read
+    # Recovery makes these, once the journal has been read.
+    writer: GroupCommit
+    index: RunIndex
+    compactor: Compactor
 
     def __init__(
         self,
@@ -90,7 +96,6 @@ class Shard:
         self.dispatcher = Dispatcher(activities, self.timers, clock)
         self.actors: dict[int, WorkflowActor] = {}
         self.newest: dict[str, WorkflowActor] = {}
-        self.index = RunIndex()
         self.next_key = 1
         self.error: BaseException | None = None
         self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
@@ -105,7 +110,20 @@ class Shard:
 
     def new_writer(self) -> GroupCommit:
         """Begin an incarnation of the writer."""
-        return GroupCommit(self.store, self.loop, self._committed, self._commit_failed)
+        return GroupCommit(self.store, self.loop, self._committed, self._commit_failed, self._plan)
+
+    def _plan(self, appended: int) -> Step | None:
+        try:
+            return self.compactor.plan(appended)
+        except Exception as error:
+            self.compactor.error = error
+            log.critical("the log is no longer moved into the tables", exc_info=error)
+            return None
+
+    def state_of(self, key: int) -> RunState | None:
+        """The fold of a run in memory, its newest turns included."""
+        actor = self.actors.get(key)
+        return None if actor is None or not actor.state.last_event else actor.state
 
     def enqueue(self, actor: WorkflowActor) -> None:
         """Give an actor a turn soon."""
@@ -162,7 +180,13 @@ class Shard:
             await self.writer.drain()
 
     def _committed(self, sequence: int, batch: Batch) -> None:
-        self.index.add(sequence, batch.entries, batch.started)
+        try:
+            self.index.add(sequence, batch.entries, batch.started)
+            if batch.step is not None:
+                self.compactor.committed(batch.step, sequence + 1)
+        except Exception as error:
+            log.critical("what was written cannot be taken in, stopping", exc_info=error)
+            self.stop(error)
         self._failures = 0
 
     def _commit_failed(self, error: BaseException) -> None:
@@ -246,18 +270,23 @@ class Shard:
         actor = self.newest.get(workflow_id)
         if actor is not None and run_id in (None, actor.run_id):
             return actor
-        row = (
-            self.index.by_workflow_id.get(workflow_id) if run_id is None else self.index.by_run_id.get(run_id)
-        )
-        if row is None or row.workflow_id != workflow_id:
+        row = self.index.find(workflow_id, run_id)
+        if row is None:
             raise WorkflowNotFoundError(workflow_id, run_id)
-        return self.actors.get(row.key) or self._closed_actor(row)
+        return self.actor_of(row)
+
+    def actor_of(self, row: RunRow) -> WorkflowActor:
+        """The actor of a durable run; one that is not in memory is made."""
+        actor = self.actors.get(row.key)
+        if actor is not None:
+            return actor
+        return self._closed_actor(row) if row.is_closed else recovery.activate(self, row)
 
     def _closed_actor(self, row: RunRow) -> WorkflowActor:
         actor = self._recently_closed.get(row.key)
         if actor is None:
             actor = WorkflowActor(self, row.key, row.workflow_id, self.workflows.get(row.workflow_type))
-            for at, record in self.index.records(self.store, row):
+            for at, record in self.index.records(row):
                 actor.state.apply(record, at)
             self._keep_closed(actor)
         else:
@@ -272,8 +301,8 @@ class Shard:
 
     def records(self, actor: WorkflowActor) -> list[tuple[int, ev.Record]]:
         """All records of a run, those on their way to the disk included."""
-        row = self.index.rows.get(actor.key)
-        durable = self.index.records(self.store, row) if row is not None else []
+        row = self.index.row(actor.key)
+        durable = self.index.records(row) if row is not None else []
         undurable = self.writer.undurable(actor.key)
         return durable + [(entry.at, ev.decode_record(entry.body)) for entry in undurable]
 
@@ -353,9 +382,16 @@ class Shard:
     def _started_by(self, workflow_id: str, request_id: str) -> WorkflowActor | None:
         actor = self._starts.get((workflow_id, request_id))
         if actor is None:
-            row = self.index.by_request.get((workflow_id, request_id))
-            if row is not None:
-                actor = self.actors.get(row.key) or self._closed_actor(row)
+            request = self.index.request(workflow_id, request_id)
+            actor = None if request is None else self._receiver(request)
+        return actor
+
+    def _receiver(self, request: Request) -> WorkflowActor | None:
+        """The run that has received what came with a request id; None when it was purged."""
+        actor = self.actors.get(request.run_key) or self._recently_closed.get(request.run_key)
+        if actor is None:
+            row = self.index.row(request.run_key)
+            actor = None if row is None else self.actor_of(row)
         return actor
 
     # --- answering
@@ -367,24 +403,40 @@ class Shard:
 
     def answered_before(self, actor: WorkflowActor, event: Any, reply: Reply) -> bool:
         """Whether a message was seen before by its request id; then it is answered as it was then."""
-        seen = actor.state.requests.get(event.request_id) if event.request_id else None
+        seen = self.index.request(actor.workflow_id, event.request_id) if event.request_id else None
         if seen is None:
             return False
-        number, digest = seen
-        if digest != event.digest:
+        receiver = self._receiver(seen)
+        if receiver is None:
+            gone = WorkflowNotFoundError(actor.workflow_id, None)
+            self.reply_when_durable(actor, reply, Raise(gone) if type(event) is ev.UpdateReceived else None)
+        elif seen.digest != event.digest:
             error = RequestIdReusedError(event.request_id, actor.workflow_id)
-            self.reply_when_durable(actor, reply, Raise(error))
+            self.reply_when_durable(receiver, reply, Raise(error))
         elif type(event) is ev.UpdateReceived and reply is not None:
-            answer = actor.state.answers.get(number) or actor.state.outcome
+            answer = self._answer_of(receiver, seen.event)
             if answer is not None:
-                self.reply_when_durable(actor, reply, answer)
-            elif actor.is_stalled:
-                self.refuse_stalled(actor, reply)
+                self.reply_when_durable(receiver, reply, answer)
+            elif receiver.is_stalled:
+                self.refuse_stalled(receiver, reply)
             else:
-                actor.wait_for_update(number, reply)
+                receiver.wait_for_update(seen.event, reply)
         else:
-            self.reply_when_durable(actor, reply)
+            self.reply_when_durable(receiver, reply)
         return True
+
+    def _answer_of(self, actor: WorkflowActor, update: int) -> Payload | ev.UpdateFailed | ev.Outcome | None:
+        """What an update of a run was answered with; None while it is not."""
+        state = actor.state
+        answer = state.answers.get(update)
+        if answer is None and update not in state.updates and update not in state.unread:
+            for _at, record in reversed(self.records(actor)):
+                for event in record.outputs if type(record) is ev.Turn else ():
+                    if type(event) is ev.UpdateCompleted and event.update == update:
+                        return event.result
+                    if type(event) is ev.UpdateFailed and event.update == update:
+                        return event
+        return answer or state.outcome
 
     def refuse_closed(self, actor: WorkflowActor, reply: Reply) -> None:
         """The run has ended."""

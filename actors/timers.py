@@ -6,20 +6,17 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..journal.clock import Clock
-
-if TYPE_CHECKING:
-    from .workflow_actor import WorkflowActor
 
 #: The wall clock is looked at again at least this often, in seconds: it may have been set.
 RECHECK = 1.0
 #: Fewer dead entries than this are not worth a sweep.
 _SMALL = 1024
 
-Due = Callable[["WorkflowActor", int], None]
-Alive = Callable[["WorkflowActor", int], bool]
+Due = Callable[[Any, int], None]
+Alive = Callable[[Any, int], bool]
 
 
 class TimerQueue:
@@ -31,24 +28,24 @@ class TimerQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._heap: list[tuple[int, int, Due, Alive, WorkflowActor, int]] = []
+        self._heap: list[tuple[int, int, Due, Alive, Any, int]] = []
         self._order = count()
         self._handle: asyncio.TimerHandle | None = None
         self._wake_at = 0
         self._dead = 0
 
-    def add(self, deadline: int, due: Due, alive: Alive, actor: WorkflowActor, command: int) -> None:
-        """Call ``due(actor, command)`` once the wall clock has reached ``deadline``.
+    def add(self, deadline: int, due: Due, alive: Alive, owner: Any, command: int) -> None:
+        """Call ``due(owner, command)`` once the wall clock has reached ``deadline``.
 
         Args:
             deadline: Microseconds since the epoch.
             due: What to call.
             alive: Whether the entry still has a purpose.
-            actor: The run.
+            owner: Usually the run's actor.
             command: Number of the command.
         """
         heap = self._heap
-        heapq.heappush(heap, (deadline, next(self._order), due, alive, actor, command))
+        heapq.heappush(heap, (deadline, next(self._order), due, alive, owner, command))
         if self._handle is None or deadline < self._wake_at:
             self._arm()
 
@@ -69,9 +66,9 @@ class TimerQueue:
         heap = self._heap
         now = self._clock.wall()
         while heap and heap[0][0] <= now:
-            _deadline, _order, due, alive, actor, command = heapq.heappop(heap)
-            if alive(actor, command):
-                due(actor, command)
+            _deadline, _order, due, alive, owner, command = heapq.heappop(heap)
+            if alive(owner, command):
+                due(owner, command)
         self._arm()
 
     def close(self) -> None:

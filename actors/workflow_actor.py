@@ -15,8 +15,8 @@ from ..journal import events as ev
 from ..journal.errors import EveractError, JournalCorruptError, JournalError
 from ..journal.failures import Failure, safe_message
 from ..journal.fold import RunState
-from ..journal.run_index import status_flags
-from ..journal.store import CLOSES_RUN, STARTS_RUN, Entry
+from ..journal.run_index import Request, status_flags
+from ..journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 from ..journal.writer import DURABLE, Batch, Raise, settle
 from .definitions import WorkflowDefinition
 from .errors import QueryFailedError
@@ -409,6 +409,12 @@ class WorkflowActor:
             started = record.inputs[0]
             assert isinstance(started, ev.WorkflowStarted)
             batch.started[self.key] = started
+        for number, event in enumerate(record.inputs, first):
+            if type(event) in ev.WITH_DIGEST and event.request_id:
+                flags |= HAS_REQUEST
+                shard.index.reserve(
+                    self.workflow_id, event.request_id, Request(self.key, number, event.digest)
+                )
         if type(record) is ev.Turn and record.outputs and isinstance(record.outputs[-1], ev.OUTCOMES):
             waiting = sum(pending.next_at > 0 for pending in state.activities.values())
             shard.timers.note_dead(len(state.timers) + waiting)

@@ -252,6 +252,8 @@ AnyEvent = (
 Message = SignalReceived | UpdateReceived
 Outcome = WorkflowCompleted | WorkflowFailed | WorkflowCancelled | WorkflowTerminated
 
+#: Inputs that a request id may come with, and a digest of what they say.
+WITH_DIGEST = (WorkflowStarted, SignalReceived, UpdateReceived)
 #: Inputs that change the fold only; user code never sees them.
 SILENT = (AttemptFailed, RunStalled, RunReleased)
 #: Outputs that only tell outsiders what goes on in the run.

@@ -53,7 +53,7 @@ def readable_runs(store: JournalStore, progress: Progress | None = None) -> Read
         store: The journal.
         progress: Called with the commit records done and all of them.
     """
-    index = RunIndex()
+    index = RunIndex(store)
     damage: list[Damage] = []
     runs: dict[int, RunCheck] = {}
     for sequence, entries in readable_records(store, damage.append, progress):
@@ -95,7 +95,7 @@ def export_run(store: JournalStore, index: RunIndex, row: RunRow) -> dict[str, A
         JournalCorruptError: Part of the run cannot be read.
     """
     assert index.rows.get(row.key) is row, "the row is of another index"
-    entries = store.read(row.locations())
+    entries = index.entries(row)
     try:
         first = ev.decode_record(entries[0].body).inputs[0]
         assert isinstance(first, ev.WorkflowStarted)
@@ -129,7 +129,7 @@ def import_runs(
         )
     run_ids = set(there.index.by_run_id)
     newest = {name: (row.started_at, row.is_closed) for name, row in there.index.by_workflow_id.items()}
-    requests = set(there.index.by_request)
+    requests = set(there.index.requests)
     batches: list[list[Entry]] = []
     events = 0
     for key, document in enumerate(documents, there.highest_key + 1):

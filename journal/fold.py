@@ -18,6 +18,9 @@ FAILED = "failed"
 CANCELLED = "cancelled"
 TERMINATED = "terminated"
 
+#: Answers of updates that are kept in memory; a repeat that asks for an older one reads it from the history.
+ANSWERS_KEPT = 100
+
 
 class PendingActivity:
     """An activity that is scheduled and has no outcome yet.
@@ -50,8 +53,7 @@ class RunState:
         timers: Pending timers by command number.
         unread: Received messages and other inputs that no turn has delivered, by event number.
         updates: Delivered updates without an outcome, by event number.
-        requests: Request ids seen, with event number and content digest.
-        answers: Outcomes of the updates that came with a request id, by event number.
+        answers: Outcomes of the newest updates that came with a request id, by event number.
         dead_letters: Messages that could not be handled.
         waiting: Places of the conditions waited for without a time limit, by number of the wait.
     """
@@ -65,7 +67,6 @@ class RunState:
         "last_event",
         "now",
         "outcome",
-        "requests",
         "stall",
         "started",
         "started_at",
@@ -88,7 +89,6 @@ class RunState:
         self.timers: dict[int, ev.TimerStarted] = {}
         self.unread: dict[int, ev.Event] = {}
         self.updates: dict[int, ev.UpdateReceived] = {}
-        self.requests: dict[str, tuple[int, bytes]] = {}
         self.answers: dict[int, Payload | ev.UpdateFailed] = {}
         self.dead_letters: list[ev.HandlerFailed] = []
         self.waiting: dict[int, str] = {}
@@ -147,22 +147,13 @@ STATUS_OF: dict[type, str] = {
 _Apply = Callable[[RunState, int, int, Any], None]
 
 
-def _started(state: RunState, number: int, at: int, event: ev.WorkflowStarted) -> None:
+def _started(state: RunState, _number: int, at: int, event: ev.WorkflowStarted) -> None:
     state.started = event
     state.started_at = at
-    if event.request_id:
-        state.requests[event.request_id] = (number, event.digest)
-
-
-def _signal(state: RunState, number: int, _at: int, event: ev.SignalReceived) -> None:
-    if event.request_id:
-        state.requests[event.request_id] = (number, event.digest)
 
 
 def _update(state: RunState, number: int, _at: int, event: ev.UpdateReceived) -> None:
     state.updates[number] = event
-    if event.request_id:
-        state.requests[event.request_id] = (number, event.digest)
 
 
 def _cancel(state: RunState, _number: int, _at: int, event: ev.CancelRequested) -> None:
@@ -219,13 +210,20 @@ def _waited(state: RunState, _number: int, _at: int, event: ev.ConditionMet) -> 
 def _update_done(state: RunState, _number: int, _at: int, event: ev.UpdateCompleted) -> None:
     received = state.updates.pop(event.update, None)
     if received is not None and received.request_id:
-        state.answers[event.update] = event.result
+        _answer(state, event.update, event.result)
+
+
+def _answer(state: RunState, update: int, answer: Payload | ev.UpdateFailed) -> None:
+    answers = state.answers
+    answers[update] = answer
+    if len(answers) > ANSWERS_KEPT:
+        del answers[next(iter(answers))]
 
 
 def _update_failed(state: RunState, _number: int, _at: int, event: ev.UpdateFailed) -> None:
     received = state.updates.pop(event.update, None)
     if received is not None and received.request_id:
-        state.answers[event.update] = event
+        _answer(state, event.update, event)
 
 
 def _dead_letter(state: RunState, _number: int, _at: int, event: ev.HandlerFailed) -> None:
@@ -243,7 +241,6 @@ def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
 
 _APPLY: dict[type, _Apply] = {
     ev.WorkflowStarted: _started,
-    ev.SignalReceived: _signal,
     ev.UpdateReceived: _update,
     ev.CancelRequested: _cancel,
     ev.ActivityCompleted: _activity_done,

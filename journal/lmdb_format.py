@@ -19,15 +19,21 @@ from .errors import (
 )
 from .fault_points import fault_point
 from .lmdb_lock import LOCK_FILE, Opened
+from .tables import NUMBER, Table
 
 #: Version of the layout of the databases; raised when an older Everact could misread a journal.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+#: The oldest version that is brought to this one when a writer opens the journal.
+OLDEST_FORMAT = 1
 
 DATA_FILE = "data.mdb"
 LOCK_TABLE = "lock.mdb"
 
 META = b"meta"
 LOGS = (b"log0", b"log1")
+_DATABASES = (META, *LOGS, *(table.value.encode() for table in Table))
+#: Room for databases in an environment; some is left for later.
+MAX_DATABASES = 32
 
 # Keys of the database ``meta``.
 MARK_KEY, MARK = b"everact", b"journal"
@@ -36,8 +42,9 @@ ID_KEY = b"journal id"
 EPOCH_KEY = b"writer epoch"
 SEGMENT_KEY = b"segment"
 
-#: Writer epoch and log keys: big-endian, so that LMDB's byte order is the numbers' order.
-NUMBER = struct.Struct(">Q")
+#: Value of the segment key: which log is appended to, first sequence of the sealed one (0 when there is none), first
+#: sequence of this one.
+SEGMENTS = struct.Struct(">BQQ")
 
 #: Near the start of an LMDB file: magic, version of the data format. Where exactly differs by version.
 _MAGIC = struct.pack("=I", 0xBEEFC0DE)
@@ -142,7 +149,7 @@ def inspect(path: str, *, locked: bool) -> Found:
             f"the journal {path!r} cannot be read by this user ({error.strerror}): "
             f"change the rights of {error.filename!r}"
         ) from error
-    return _look_inside(path, begun=begun, lock=live and LOCK_TABLE in names, pad=locked)
+    return _look_inside(path, begun=begun, lock=live and LOCK_TABLE in names, writer=locked)
 
 
 def is_blank(data: Path) -> bool:
@@ -164,13 +171,13 @@ def _check_head(path: str, data: Path) -> None:
         )
 
 
-def _look_inside(path: str, *, begun: bool, lock: bool, pad: bool) -> Found:
+def _look_inside(path: str, *, begun: bool, lock: bool, writer: bool) -> Found:
     try:
-        env = lmdb.open(path, readonly=True, create=False, lock=lock, max_dbs=16, lib_version=0)
+        env = lmdb.open(path, readonly=True, create=False, lock=lock, max_dbs=MAX_DATABASES, lib_version=0)
     except lmdb.Error as error:
         raise open_error(path, error) from error
     try:
-        _check_length(path, env, pad=pad)
+        _check_length(path, env, pad=writer)
         with env.begin() as txn:
             if not txn.stat()["entries"] and begun:
                 return Found.NOTHING
@@ -188,7 +195,7 @@ def _look_inside(path: str, *, begun: bool, lock: bool, pad: bool) -> Found:
         raise JournalCorruptError(f"the journal {path!r} cannot be read: {error}") from error
     finally:
         env.close()
-    _check_version(path, bytes(version or b"").decode("ascii", "replace"))
+    _check_version(path, bytes(version or b"").decode("ascii", "replace"), writer=writer)
     return Found.JOURNAL
 
 
@@ -210,11 +217,14 @@ def _check_length(path: str, env: lmdb.Environment, *, pad: bool) -> None:
         )
 
 
-def _check_version(path: str, version: str) -> None:
-    if version == str(FORMAT_VERSION):
+def _check_version(path: str, version: str, *, writer: bool) -> None:
+    oldest = OLDEST_FORMAT if writer else FORMAT_VERSION
+    if version.isdigit() and oldest <= int(version) <= FORMAT_VERSION:
         return
     if version.isdigit() and int(version) > FORMAT_VERSION:
         advice = "use the version of Everact that wrote it, or a newer one"
+    elif version.isdigit() and int(version) >= OLDEST_FORMAT:
+        advice = "open it once with a Runtime or `everact journal compact`, which brings it to this version"
     else:
         advice = "export it with the version of Everact that wrote it, and import it into a new directory"
     raise JournalVersionError(
@@ -246,25 +256,34 @@ def open_error(path: str, error: Exception) -> JournalError:
 
 
 def open_databases(env: lmdb.Environment, *, create: bool) -> Opened:
-    """Return an environment with its databases; with ``create`` a new journal is begun if there is none.
+    """Return an environment with its databases.
 
+    With ``create`` a new journal is begun if there is none, and one of an older format is brought to this one.
     Everything a journal needs is made in one transaction: after a kill there is all of it or nothing.
     """
     if not create:
         # A handle opened inside a read transaction ends with it.
-        log, meta = (env.open_db(name, create=False) for name in (LOGS[0], META))
-        return Opened(env, log, meta)
+        return _opened(env, [env.open_db(name, create=False) for name in _DATABASES])
     with env.begin(write=True) as txn:
-        meta = env.open_db(META, txn=txn)
-        logs = [env.open_db(name, txn=txn) for name in LOGS]
-        if txn.get(MARK_KEY, db=meta) is None:
+        opened = _opened(env, [env.open_db(name, txn=txn) for name in _DATABASES])
+        if txn.get(MARK_KEY, db=opened.meta) is None:
             for key, value in (
                 (MARK_KEY, MARK),
                 (FORMAT_KEY, b"%d" % FORMAT_VERSION),
                 (ID_KEY, uuid.uuid4().hex.encode()),
                 (EPOCH_KEY, NUMBER.pack(0)),
-                (SEGMENT_KEY, b"0"),
+                (SEGMENT_KEY, SEGMENTS.pack(0, 0, 1)),
             ):
-                txn.put(key, value, db=meta)
+                txn.put(key, value, db=opened.meta)
             fault_point("journal.open.created")
-    return Opened(env, logs[0], meta)
+        elif txn.get(FORMAT_KEY, db=opened.meta) == b"1":
+            # Format 1 has one log, and no tables: these are made empty, and filled when the log is moved into them.
+            txn.put(SEGMENT_KEY, SEGMENTS.pack(0, 0, 1), db=opened.meta)
+            txn.put(FORMAT_KEY, b"%d" % FORMAT_VERSION, db=opened.meta)
+            fault_point("journal.open.migrated")
+    return opened
+
+
+def _opened(env: lmdb.Environment, databases: list[lmdb._Database]) -> Opened:
+    meta, log0, log1, *tables = databases
+    return Opened(env, meta, (log0, log1), dict(zip(Table, tables, strict=True)))

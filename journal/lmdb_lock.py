@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 import lmdb
 
 from .errors import JournalAccessError, JournalClosedError, JournalLockedError
+from .tables import Table
 
 #: Name of the lock file in the journal's directory. It is never deleted: that would allow two owners.
 LOCK_FILE = "everact.lock"
@@ -112,8 +113,9 @@ class Opened(NamedTuple):
     """An open environment and its databases."""
 
     env: lmdb.Environment
-    log: lmdb._Database
     meta: lmdb._Database
+    logs: tuple[lmdb._Database, lmdb._Database]
+    tables: dict[Table, lmdb._Database]
 
 
 class SharedEnvironment:

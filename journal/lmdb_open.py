@@ -13,6 +13,7 @@ from .fault_points import fault_point
 from .lmdb_format import (
     DATA_FILE,
     LOCK_TABLE,
+    MAX_DATABASES,
     Found,
     inspect,
     is_blank,
@@ -165,7 +166,7 @@ def open_environment(path: str, options: Options) -> Opened:
             metasync=durable,
             readahead=True,
             writemap=False,
-            max_dbs=16,
+            max_dbs=MAX_DATABASES,
             max_readers=1024,
             max_spare_txns=0,
             lib_version=0,

@@ -1,18 +1,16 @@
 """The journal store in an LMDB environment: one directory, one writer process, readers anywhere.
 
-Databases: ``log0`` and ``log1`` (8-byte big-endian sequence -> commit record; appends go to ``log0``) and
-``meta`` (format version, journal id, writer epoch, current segment).
+Databases: ``log0`` and ``log1`` (8-byte big-endian sequence -> commit record, used in turn), one for each table, and
+``meta`` (format version, journal id, writer epoch, segments).
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
 
 import lmdb
 
@@ -21,25 +19,24 @@ from .errors import (
     CommitUnknownError,
     JournalAccessError,
     JournalClosedError,
-    JournalCorruptError,
     JournalError,
 )
 from .fault_points import fault_point
-from .lmdb_format import EPOCH_KEY, ID_KEY, NUMBER, open_error
+from .lmdb_format import EPOCH_KEY, ID_KEY, open_error
 from .lmdb_lock import Opened, registry_lock
 from .lmdb_open import Durability, Options, attach_reader, attach_writer, open_environment
-from .log_record import PlainRecord, encode_record, open_record
-from .store import Entry, JournalStore, Location, Position
+from .lmdb_tables import LmdbChanges, LmdbTables, RecordCache, corrupt, opened_record
+from .log_record import encode_record
+from .store import Entry, JournalStore, Location, Position, Tables, Work
+from .tables import NUMBER, Table
 
 #: Address space reserved for the data file. It costs nothing until it is filled and must not grow in use.
 MAP_SIZE = 64 << 30
 
 #: A read transaction ends after so many records or bytes: one that lives long makes the file grow for ever.
 CHUNK_RECORDS = 64
+CHUNK_ROWS = 512
 CHUNK_BYTES = 4 << 20
-
-#: Decompressed records that ``read`` keeps, in bytes: runs that started together share records.
-CACHE_BYTES = 8 << 20
 
 
 class LmdbStore(JournalStore):
@@ -82,7 +79,7 @@ class LmdbStore(JournalStore):
         self._mutex = threading.Lock()
         self._closed = False
         self._failure: BaseException | None = None
-        self._cache = _RecordCache()
+        self._cache = RecordCache()
         self._shared = (attach_reader if read_only else attach_writer)(self.path, self._options)
         try:
             with self._shared as opened, opened.env.begin() as txn:
@@ -112,10 +109,10 @@ class LmdbStore(JournalStore):
         self._check_usable()
         if not self.read_only:
             return self._position
-        with self._shared as opened, self._begin_read(opened) as txn:
-            return _stored_position(txn, opened)
+        with self._tables() as tables:
+            return tables.position
 
-    def append(self, expected: Position, entries: Sequence[Entry]) -> Position:
+    def append(self, expected: Position, entries: Sequence[Entry], work: Work | None = None) -> Position:
         """Write one commit record; see ``JournalStore.append``.
 
         An exception before LMDB's commit is called leaves nothing written, one in it leaves it unknown. Both
@@ -133,7 +130,7 @@ class LmdbStore(JournalStore):
             raise JournalError(
                 f"the journal {self.path!r} was opened read-only: open it for writing to append"
             )
-        record = encode_record(entries)
+        record = encode_record(entries) if entries or work is None else b""
         with self._mutex:
             self._check_usable()
             if self._failure is not None:
@@ -143,7 +140,7 @@ class LmdbStore(JournalStore):
                 ) from self._failure
             try:
                 fault_point("journal.commit.before")
-                self._commit(expected, record)
+                self._commit(expected, record, work)
                 fault_point("journal.commit.after")
             except AppendRefusedError:
                 raise
@@ -154,22 +151,23 @@ class LmdbStore(JournalStore):
                 raise CommitUnknownError(
                     f"the commit of record {expected.sequence} to the journal {self.path!r} failed: {error!r}"
                 ) from error
-            self._position = Position(expected.epoch, expected.sequence + 1)
+            self._position = Position(expected.epoch, expected.sequence + bool(record))
             return self._position
 
-    def _commit(self, expected: Position, record: bytes) -> None:
-        env, log, meta = self._shared.opened
-        txn = env.begin(write=True)
+    def _commit(self, expected: Position, record: bytes, work: Work | None) -> None:
+        opened = self._shared.opened
+        txn = opened.env.begin(write=True)
         try:
-            (epoch,) = NUMBER.unpack(txn.get(EPOCH_KEY, b"", db=meta))
-            cursor = txn.cursor(db=log)
-            sequence = _next_sequence(cursor)
+            changes = LmdbChanges(self.path, opened, txn, self._cache)
+            epoch, sequence = changes.position
             if expected != (epoch, sequence) or epoch != self._position.epoch:
                 raise AppendRefusedError(  # noqa: TRY301  # decided inside the transaction
                     (expected.epoch, expected.sequence), (epoch, sequence)
                 )
-            if not cursor.put(NUMBER.pack(sequence), record, append=True):
-                raise RuntimeError(f"LMDB skipped record {sequence}")  # noqa: TRY301  # aborts below
+            if record:
+                changes.add(sequence, record)
+            if work is not None:
+                work(changes)
             fault_point("journal.commit.written")
             txn.commit()
         except BaseException:
@@ -207,36 +205,41 @@ class LmdbStore(JournalStore):
     def _take_over(self) -> Position:
         opened = self._shared.opened
         with opened.env.begin(write=True) as txn:
-            epoch, sequence = _stored_position(txn, opened)
+            epoch, sequence = LmdbTables(self.path, opened, txn, self._cache).position
             txn.put(EPOCH_KEY, NUMBER.pack(epoch + 1), db=opened.meta)
         return Position(epoch + 1, sequence)
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, list[Entry]]]:
         """Yield the commit records that exist at the first step; see ``JournalStore.scan``."""
+        self._check_usable()
         following = max(start, 1)
         last = None
         while last is None or following <= last:
             self._check_usable()
-            with self._shared as opened, self._begin_read(opened) as txn:
+            with self._tables() as tables:
                 if last is None:
-                    last = _stored_position(txn, opened).sequence - 1
-                rows = self._chunk(txn, opened, following, last)
+                    last = tables.position.sequence - 1
+                first = tables.segments.first
+                if following < first:  # these are in the tables now
+                    following = first
+                rows = self._chunk(tables, following, last)
             if not rows:
+                if following <= last:
+                    raise corrupt(self.path, following, "it is missing")
                 break
             for key, record in rows:
                 (sequence,) = NUMBER.unpack(key)
-                if sequence != following and following > max(start, 1):
-                    self._corrupt(following, "it is missing")
-                yield sequence, self._open_record(sequence, record).entries()
+                if sequence != following:
+                    raise corrupt(self.path, following, "it is missing")
+                yield sequence, opened_record(self.path, sequence, record).entries()
                 following = sequence + 1
 
-    def _chunk(
-        self, txn: lmdb.Transaction[bytes], opened: Opened, first: int, last: int
-    ) -> list[tuple[bytes, bytes]]:
+    def _chunk(self, tables: LmdbTables, first: int, last: int) -> list[tuple[bytes, bytes]]:
+        """Records from ``first`` on, all of one segment, as they are stored."""
         rows: list[tuple[bytes, bytes]] = []
         size = 0
         try:
-            cursor = txn.cursor(db=opened.log)
+            cursor = tables.log_cursor(first)
             more = cursor.set_range(NUMBER.pack(first))
             end = NUMBER.pack(last)
             while more and cursor.key() <= end and len(rows) < CHUNK_RECORDS and size < CHUNK_BYTES:
@@ -244,48 +247,48 @@ class LmdbStore(JournalStore):
                 size += len(rows[-1][1])
                 more = cursor.next()
         except lmdb.Error as error:
-            self._corrupt(first, str(error))
+            raise corrupt(self.path, first, str(error)) from error
         return rows
 
     def read(self, locations: Iterable[Location]) -> list[Entry]:
-        """Return the entries at these locations; each record is read and decompressed once."""
+        """Return the entries at these locations; see ``JournalStore.read``."""
         self._check_usable()
-        wanted: dict[int, list[tuple[int, int]]] = {}
-        count = 0
-        for count, (sequence, index) in enumerate(locations, 1):
-            wanted.setdefault(sequence, []).append((count - 1, index))
-        found: dict[int, Entry] = {}
-        sequences = sorted(wanted)
-        for at in range(0, len(sequences), CHUNK_RECORDS):
-            for sequence, record in self._records(sequences[at : at + CHUNK_RECORDS]):
-                for place, index in wanted[sequence]:
-                    try:
-                        found[place] = record.entry(index)
-                    except JournalCorruptError as error:
-                        self._corrupt(sequence, str(error))
-        return [found[place] for place in range(count)]
+        with self._tables() as tables:
+            return tables.read(locations)
 
-    def _records(self, sequences: Sequence[int]) -> Iterator[tuple[int, PlainRecord]]:
-        stored: dict[int, bytes | None] = {}
-        cached = {sequence: self._cache.get(sequence) for sequence in sequences}
-        missing = [sequence for sequence in sequences if cached[sequence] is None]
-        if missing:
+    @contextmanager
+    def view(self) -> Generator[Tables]:
+        """The tables at this moment; see ``JournalStore.view``."""
+        self._check_usable()
+        with self._tables() as tables:
+            yield tables
+
+    def rows(
+        self, table: Table, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield a table's rows; see ``JournalStore.rows``."""
+        while True:
             self._check_usable()
-            with self._shared as opened, self._begin_read(opened) as txn:
-                for sequence in missing:
-                    try:
-                        stored[sequence] = txn.get(NUMBER.pack(max(sequence, 0)), db=opened.log)
-                    except lmdb.Error as error:
-                        self._corrupt(sequence, str(error))
-        for sequence in sequences:
-            record = cached[sequence]
-            if record is None:
-                data = stored[sequence]
-                if data is None:
-                    self._corrupt(sequence, "it is missing")
-                record = self._open_record(sequence, data)
-                self._cache.put(sequence, record)
-            yield sequence, record
+            rows: list[tuple[bytes, bytes]] = []
+            size = 0
+            with self._tables() as tables:
+                for row in tables.scan(table, start, stop, reverse=reverse):
+                    rows.append(row)
+                    size += len(row[1])
+                    if len(rows) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+                        break
+            yield from rows
+            if len(rows) < CHUNK_ROWS and size < CHUNK_BYTES:
+                return
+            if reverse:
+                stop = rows[-1][0]
+            else:
+                start = rows[-1][0] + b"\0"
+
+    @contextmanager
+    def _tables(self) -> Generator[LmdbTables]:
+        with self._shared as opened, self._begin_read(opened) as txn:
+            yield LmdbTables(self.path, opened, txn, self._cache)
 
     def _begin_read(self, opened: Opened) -> lmdb.Transaction[bytes]:
         try:
@@ -298,20 +301,6 @@ class LmdbStore(JournalStore):
                 raise JournalAccessError(
                     f"the journal {self.path!r} has too many readers: {error}"
                 ) from error
-
-    def _open_record(self, sequence: int, data: bytes) -> PlainRecord:
-        try:
-            return open_record(data)
-        except JournalCorruptError as error:
-            raise self._corrupt_error(sequence, str(error)) from error
-
-    def _corrupt_error(self, sequence: int, reason: str) -> JournalCorruptError:
-        return JournalCorruptError(
-            f"commit record {sequence} of the journal {self.path!r} cannot be read: {reason}"
-        )
-
-    def _corrupt(self, sequence: int, reason: str) -> NoReturn:
-        raise self._corrupt_error(sequence, reason)
 
     def _check_usable(self) -> None:
         if os.getpid() != self._pid:
@@ -339,48 +328,3 @@ class LmdbStore(JournalStore):
                 if lock is not None:
                     lock.release()
             self._cache.clear()
-
-
-class _RecordCache:
-    """The newest used decompressed records, from any thread."""
-
-    def __init__(self) -> None:
-        self._records: OrderedDict[int, PlainRecord] = OrderedDict()
-        self._size = 0
-        self._lock = threading.Lock()
-
-    def get(self, sequence: int) -> PlainRecord | None:
-        with self._lock:
-            record = self._records.get(sequence)
-            if record is not None:
-                self._records.move_to_end(sequence)
-            return record
-
-    def put(self, sequence: int, record: PlainRecord) -> None:
-        with self._lock:
-            if sequence not in self._records:
-                self._records[sequence] = record
-                self._size += _footprint(record)
-            while self._size > CACHE_BYTES:
-                self._size -= _footprint(self._records.popitem(last=False)[1])
-
-    def clear(self) -> None:
-        with self._lock:
-            self._records.clear()
-            self._size = 0
-
-
-def _footprint(record: PlainRecord) -> int:
-    # Five numbers an entry, an int object and a slot in the tuple each.
-    return len(record.plain) + record.size * 5 * 40
-
-
-def _stored_position(txn: lmdb.Transaction[bytes], opened: Opened) -> Position:
-    (epoch,) = NUMBER.unpack(txn.get(EPOCH_KEY, b"", db=opened.meta))
-    return Position(epoch, _next_sequence(txn.cursor(db=opened.log)))
-
-
-def _next_sequence(cursor: lmdb.Cursor[bytes]) -> int:
-    """Move to the last record; the number after it, or 1 in an empty log."""
-    last: int = NUMBER.unpack(cursor.key())[0] if cursor.last() else 0
-    return last + 1

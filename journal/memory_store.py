@@ -4,12 +4,59 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from .errors import AppendRefusedError, CommitUnknownError, JournalClosedError, JournalCorruptError
 from .fault_points import fault_point
-from .log_record import PlainRecord, decode_record, encode_record, open_record
-from .store import Entry, JournalStore, Location, Position
+from .log_record import PlainRecord, encode_record, open_record
+from .store import Changes, Entry, JournalStore, Location, Position, Segments, Tables, Work
+from .tables import Table
+
+
+class _Map:
+    """One table: a dict, and its keys in order."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.keys: list[bytes] = []
+
+    def copy(self) -> _Map:
+        other = _Map()
+        other.values = dict(self.values)
+        other.keys = list(self.keys)
+        return other
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if key not in self.values:
+            if not self.keys or key > self.keys[-1]:
+                self.keys.append(key)
+            else:
+                insort(self.keys, key)
+        self.values[key] = value
+
+    def delete(self, key: bytes) -> None:
+        if self.values.pop(key, None) is not None:
+            del self.keys[bisect_left(self.keys, key)]
+
+
+class _State:
+    """Log and tables at one moment; a commit changes a copy of what it touches and then takes its place."""
+
+    def __init__(self) -> None:
+        self.segments = Segments(0, 1)
+        self.following = 1
+        self.records: dict[int, bytes] = {}
+        self.tables: dict[Table, _Map] = {}
+
+    def copy(self) -> _State:
+        other = _State()
+        other.segments = self.segments
+        other.following = self.following
+        other.records = self.records  # a record never changes, and one that is not committed is taken back
+        other.tables = dict(self.tables)
+        return other
 
 
 class MemoryJournal:
@@ -18,16 +65,101 @@ class MemoryJournal:
     Attributes:
         journal_id: Random id, 32 hex digits.
         epoch: Epoch of the newest writer.
-        records: The commit records; the one with sequence ``n`` is ``records[n - 1]``.
+        state: Log and tables.
         lock: Held while an append or a takeover changes the others.
     """
 
     def __init__(self) -> None:
         self.journal_id = uuid.uuid4().hex
         self.epoch = 0
-        # Encoded, so that every store refuses and keeps exactly the same.
-        self.records: list[bytes] = []
+        # Records are kept encoded, so that every store refuses and keeps exactly the same.
+        self.state = _State()
         self.lock = threading.Lock()
+
+    @property
+    def records(self) -> list[bytes]:
+        """The commit records that the log holds, encoded, in order."""
+        return list(self.state.records.values())
+
+
+class _Snapshot(Tables):
+    def __init__(self, state: _State) -> None:
+        self._state = state
+
+    @property
+    def segments(self) -> Segments:
+        return self._state.segments
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        found = self._state.tables.get(table)
+        return None if found is None else found.values.get(key)
+
+    def scan(
+        self, table: Table, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        found = self._state.tables.get(table)
+        if found is None:
+            return
+        low = bisect_left(found.keys, start)
+        high = len(found.keys) if stop is None else bisect_left(found.keys, stop)
+        keys = found.keys[low:high]
+        for key in reversed(keys) if reverse else keys:
+            value = found.values.get(key)
+            if value is not None:
+                yield key, value
+
+    def read(self, locations: Iterable[Location]) -> list[Entry]:
+        opened: dict[int, PlainRecord] = {}
+        found = []
+        for sequence, index in locations:
+            if sequence not in self._state.records:
+                raise JournalCorruptError(f"commit record {sequence} of the journal in memory is missing")
+            try:
+                if sequence not in opened:
+                    opened[sequence] = open_record(self._state.records[sequence])
+                found.append(opened[sequence].entry(index))
+            except JournalCorruptError as error:
+                raise _corrupt(sequence, error) from error
+        return found
+
+
+class _Changes(_Snapshot, Changes):
+    def __init__(self, state: _State) -> None:
+        super().__init__(state)
+        self._own: set[Table] = set()
+
+    def _map(self, table: Table) -> _Map:
+        tables = self._state.tables
+        if table not in self._own:
+            before = tables.get(table)
+            tables[table] = before.copy() if before is not None else _Map()
+            self._own.add(table)
+        return tables[table]
+
+    def put(self, table: Table, items: Sequence[tuple[bytes, bytes]]) -> None:
+        found = self._map(table)
+        for key, value in items:
+            found.put(key, value)
+
+    def delete(self, table: Table, keys: Iterable[bytes]) -> None:
+        found = self._map(table)
+        for key in keys:
+            found.delete(key)
+
+    def clear(self, table: Table) -> None:
+        self._own.add(table)
+        self._state.tables[table] = _Map()
+
+    def seal(self) -> None:
+        if self._state.segments.sealed:
+            raise RuntimeError("there is a sealed segment already")
+        self._state.segments = Segments(self._state.segments.current, self._state.following)
+
+    def drop_sealed(self) -> None:
+        state = self._state
+        first = state.segments.current
+        state.segments = Segments(0, first)
+        state.records = {n: record for n, record in state.records.items() if n >= first}
 
 
 class MemoryStore(JournalStore):
@@ -60,23 +192,22 @@ class MemoryStore(JournalStore):
         self._check_open()
         return self._position
 
-    def append(self, expected: Position, entries: Sequence[Entry]) -> Position:
+    def append(self, expected: Position, entries: Sequence[Entry], work: Work | None = None) -> Position:
         """Add one commit record; see ``JournalStore.append`` for what is raised."""
         self._check_open()
         if self._failure is not None:
             raise CommitUnknownError(
                 "an earlier commit failed: reopen the store before it accepts another append"
             ) from self._failure
-        record = encode_record(entries)
+        record = encode_record(entries) if entries or work is None else b""
         journal = self.backing
         with journal.lock:
-            actual = Position(journal.epoch, len(journal.records) + 1)
+            actual = Position(journal.epoch, journal.state.following)
             if expected != actual or self._position.epoch != actual.epoch:
                 raise AppendRefusedError((expected.epoch, expected.sequence), (actual.epoch, actual.sequence))
             try:
                 fault_point("journal.commit.before")
-                fault_point("journal.commit.written")
-                journal.records.append(record)
+                self._commit(record, work)
                 fault_point("journal.commit.after")
             except BaseException as error:
                 self._failure = error
@@ -85,8 +216,23 @@ class MemoryStore(JournalStore):
                 raise CommitUnknownError(
                     f"the commit of record {actual.sequence} failed: {error!r}"
                 ) from error
-            self._position = Position(actual.epoch, actual.sequence + 1)
+            self._position = Position(actual.epoch, journal.state.following)
             return self._position
+
+    def _commit(self, record: bytes, work: Work | None) -> None:
+        state = self.backing.state.copy()
+        sequence = state.following
+        try:
+            if record:
+                state.records[sequence] = record
+                state.following += 1
+            if work is not None:
+                work(_Changes(state))
+            fault_point("journal.commit.written")
+        except BaseException:
+            self.backing.state.records.pop(sequence, None)
+            raise
+        self.backing.state = state
 
     def reopen(self) -> Position:
         """Begin a new writer incarnation; see ``JournalStore.reopen``."""
@@ -95,34 +241,40 @@ class MemoryStore(JournalStore):
         self._failure = None
         return self._position
 
+    @contextmanager
+    def view(self) -> Generator[Tables]:
+        """The tables at this moment."""
+        self._check_open()
+        yield _Snapshot(self.backing.state)
+
+    def rows(
+        self, table: Table, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield a table's rows; see ``JournalStore.rows``."""
+        self._check_open()
+        for row in _Snapshot(self.backing.state).scan(table, start, stop, reverse=reverse):
+            self._check_open()
+            yield row
+
     def scan(self, start: int = 0) -> Iterator[tuple[int, list[Entry]]]:
         """Yield the commit records that exist at the first step; see ``JournalStore.scan``."""
         self._check_open()
-        end = len(self.backing.records)
-        for sequence in range(max(start, 1), end + 1):
+        state = self.backing.state
+        records = state.records
+        for sequence in range(max(start, state.segments.first), state.following):
             self._check_open()
+            if sequence not in records:
+                raise JournalCorruptError(f"commit record {sequence} of the journal in memory is missing")
             try:
-                entries = decode_record(self.backing.records[sequence - 1])
+                entries = open_record(records[sequence]).entries()
             except JournalCorruptError as error:
-                raise self._corrupt(sequence, error) from error
+                raise _corrupt(sequence, error) from error
             yield sequence, entries
 
     def read(self, locations: Iterable[Location]) -> list[Entry]:
         """Return the entries at these locations; see ``JournalStore.read``."""
         self._check_open()
-        records = self.backing.records
-        opened: dict[int, PlainRecord] = {}
-        found = []
-        for sequence, index in locations:
-            if not 0 < sequence <= len(records):
-                raise JournalCorruptError(f"commit record {sequence} of the journal in memory is missing")
-            try:
-                if sequence not in opened:
-                    opened[sequence] = open_record(records[sequence - 1])
-                found.append(opened[sequence].entry(index))
-            except JournalCorruptError as error:
-                raise self._corrupt(sequence, error) from error
-        return found
+        return _Snapshot(self.backing.state).read(locations)
 
     def close(self) -> None:
         """Release the store; the backing journal stays. Safe to call twice."""
@@ -131,14 +283,12 @@ class MemoryStore(JournalStore):
     def _take_over(self) -> Position:
         with self.backing.lock:
             self.backing.epoch += 1
-            return Position(self.backing.epoch, len(self.backing.records) + 1)
+            return Position(self.backing.epoch, self.backing.state.following)
 
     def _check_open(self) -> None:
         if self._closed:
             raise JournalClosedError("the journal in memory is closed")
 
-    @staticmethod
-    def _corrupt(sequence: int, error: JournalCorruptError) -> JournalCorruptError:
-        return JournalCorruptError(
-            f"commit record {sequence} of the journal in memory cannot be read: {error}"
-        )
+
+def _corrupt(sequence: int, error: JournalCorruptError) -> JournalCorruptError:
+    return JournalCorruptError(f"commit record {sequence} of the journal in memory cannot be read: {error}")

@@ -1,17 +1,28 @@
-"""The runs of a journal: found by key, by workflow id, by run id; each with where its entries are.
+"""The runs of a journal: found by key, by workflow id, by run id; each with its entries.
 
-Built by scanning the log at start, then kept in step with each commit, so it shows durable runs only. Ids that
-are reserved by a turn on its way to the disk are the runtime's business.
+What the log holds and the tables do not yet is the *overlay*, kept in memory in step with each commit; everything older
+is read from the tables. Both together agree with the journal at every moment (R16). The overlay shows durable runs only;
+ids that are reserved by a turn on its way to the disk are the runtime's business, but request ids are known from the
+turn on.
 """
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Iterator
+from heapq import merge
+from typing import NamedTuple
+
+import msgspec
 
 from . import fold
+from .errors import JournalCorruptError
 from .events import Record, WorkflowStarted, decode_record
-from .store import STARTS_RUN, Entry, JournalStore, Location
+from .history_values import HistoryCodec, entries_of, load_dictionary
+from .snapshots import decode_open, decode_state, sealed, unsealed
+from .store import STARTS_RUN, Entry, JournalStore, Location, Tables
+from .tables import DEDUPE, NUMBER, Table, run_range, text_hash
 
 #: Bits of an entry's flags that carry a status; 0 leaves it as it was.
 _STATUS_SHIFT = 2
@@ -29,7 +40,9 @@ _STATUSES = (
 #: What a run's status can be.
 STATUSES = _STATUSES[1:]
 _CODES = {name: code for code, name in enumerate(_STATUSES)}
-_CLOSED = frozenset([fold.COMPLETED, fold.FAILED, fold.CANCELLED, fold.TERMINATED])
+CLOSED = frozenset([fold.COMPLETED, fold.FAILED, fold.CANCELLED, fold.TERMINATED])
+#: A run with so many entries in the log is crowded: to read them one by one is slow.
+CROWD = 400
 #: A location is packed into one number: commit sequence, then index of the entry.
 _INDEX_BITS = 24
 _INDEX_MASK = (1 << _INDEX_BITS) - 1
@@ -45,6 +58,43 @@ def flagged_status(flags: int) -> str:
     return _STATUSES[(flags >> _STATUS_SHIFT) & _STATUS_MASK]
 
 
+class StoredRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A row of the table of runs.
+
+    Attributes:
+        through: First event of the newest entry in the histories; what the log has up to there is a repeat.
+    """
+
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    status: str
+    started_at: int
+    closed_at: int
+    through: int
+
+
+_encode_run = msgspec.msgpack.Encoder().encode
+_decode_run = msgspec.msgpack.Decoder(StoredRun).decode
+
+
+def encode_run(run: StoredRun) -> bytes:
+    """Encode a row of the table of runs."""
+    return sealed(_encode_run(run))
+
+
+def decode_run(row: bytes) -> StoredRun:
+    """Decode a row of the table of runs.
+
+    Raises:
+        JournalCorruptError: It is damaged.
+    """
+    try:
+        return _decode_run(unsealed(row))
+    except msgspec.MsgspecError as error:
+        raise JournalCorruptError(f"a row of the table of runs does not decode: {error}") from error
+
+
 class RunRow:
     """One run as lists show it.
 
@@ -53,6 +103,9 @@ class RunRow:
         status: As ``RunState.status``.
         started_at: Microseconds since the epoch.
         closed_at: Microseconds since the epoch; 0 while open.
+        through: First event of the newest entry in the histories; 0 when there is none.
+        stored_status: Status in the table of runs; empty while it is not there.
+        wake: Time of its row in the table of what falls due; 0 when there is none.
     """
 
     __slots__ = (
@@ -62,106 +115,367 @@ class RunRow:
         "run_id",
         "started_at",
         "status",
+        "stored_status",
+        "through",
+        "wake",
         "workflow_id",
         "workflow_type",
     )
 
-    def __init__(self, key: int, started: WorkflowStarted, started_at: int) -> None:
+    def __init__(self, key: int, workflow_id: str, run_id: str, workflow_type: str, started_at: int) -> None:
         self.key = key
-        self.workflow_id = started.workflow_id
-        self.run_id = started.run_id
-        self.workflow_type = started.workflow_type
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.workflow_type = workflow_type
         self.status = fold.RUNNING
         self.started_at = started_at
         self.closed_at = 0
+        self.through = 0
+        self.stored_status = ""
+        self.wake = 0
         self._locations = array("Q")
+
+    @classmethod
+    def stored(cls, key: int, run: StoredRun) -> RunRow:
+        """The row of a run that is in the tables."""
+        row = cls(key, run.workflow_id, run.run_id, run.workflow_type, run.started_at)
+        row.status = row.stored_status = run.status
+        row.closed_at = run.closed_at
+        row.through = run.through
+        return row
 
     @property
     def is_closed(self) -> bool:
         """Whether the run has ended for good."""
-        return self.status in _CLOSED
+        return self.status in CLOSED
 
-    def locations(self) -> Iterator[Location]:
-        """Where the run's durable entries are, in order."""
-        return (Location(n >> _INDEX_BITS, n & _INDEX_MASK) for n in self._locations)
+    def located(self, before: int = 1 << 40) -> list[Location]:
+        """The locations in commit records below ``before``; all by default."""
+        limit = before << _INDEX_BITS
+        return [Location(n >> _INDEX_BITS, n & _INDEX_MASK) for n in self._locations if n < limit]
+
+    def reaches_below(self, sequence: int) -> bool:
+        """Whether the log has entries of the run in commit records below ``sequence``."""
+        return bool(self._locations) and self._locations[0] >> _INDEX_BITS < sequence
+
+    def moved(self, count: int) -> None:
+        """The first ``count`` locations are in the histories now."""
+        del self._locations[:count]
+
+    def __len__(self) -> int:
+        return len(self._locations)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class Request(NamedTuple):
+    """What a message with a request id has become.
+
+    Attributes:
+        run_key: The run that received it.
+        event: Number of the event.
+        digest: Of its kind, name and arguments.
+    """
+
+    run_key: int
+    event: int
+    digest: bytes
+
+
+_REQUEST = struct.Struct(">QI")
 
 
 class RunIndex:
     """All durable runs.
 
     Attributes:
-        rows: By run key, in order of start.
-        by_workflow_id: The newest run of each workflow id.
-        by_run_id: Each run.
-        by_request: The run that a start with a request id has made, by workflow id and request id.
+        rows: The overlay: runs that the log knows more of than the tables, and those in use; by key.
+        by_workflow_id: The newest run in the overlay of each workflow id.
+        by_run_id: Each run of the overlay.
+        requests: Request ids that are not in their table yet, by workflow id and request id.
+        request_ids: The same by run.
+        counts: How many runs the table of runs has, by type and status.
+        open_runs: How many runs of the overlay are open.
+        crowded: Keys of open runs whose entries in the log have become many.
+        codec: For the values of the histories.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
         self.rows: dict[int, RunRow] = {}
         self.by_workflow_id: dict[str, RunRow] = {}
         self.by_run_id: dict[str, RunRow] = {}
-        self.by_request: dict[tuple[str, str], RunRow] = {}
+        self.requests: dict[tuple[str, str], Request] = {}
+        self.request_ids: dict[int, list[tuple[str, str]]] = {}
+        self.counts: dict[tuple[str, str], int] = {}
+        self.open_runs = 0
+        self.crowded: list[int] = []
+        self.codec = HistoryCodec()
+        self._late: set[int] = set()
 
-    def add(self, sequence: int, entries: list[Entry], started: dict[int, WorkflowStarted]) -> None:
+    # --- the overlay
+
+    def add(
+        self, sequence: int, entries: list[Entry], started: dict[int, WorkflowStarted], moved_to: int = 0
+    ) -> None:
         """Take in one durable commit record.
 
         Args:
             sequence: Its sequence number.
             entries: What it holds.
             started: First event of each run that it starts, by run key.
+            moved_to: Entries of runs with keys up to this one are in the tables, and passed over.
         """
         base = sequence << _INDEX_BITS
         rows = self.rows
-        for number, (key, _first, flags, at, _body) in enumerate(entries, base):
+        for number, (key, first, flags, at, _body) in enumerate(entries, base):
+            if key <= moved_to:
+                continue
+            row = rows.get(key)
             if flags:
-                if flags & STARTS_RUN:
-                    self._start(RunRow(key, started[key], at), started[key].request_id)
+                if flags & STARTS_RUN and row is None:
+                    event = started[key]
+                    row = RunRow(key, event.workflow_id, event.run_id, event.workflow_type, at)
+                    self._insert(row)
                 status = flagged_status(flags)
                 if status:
-                    row = rows[key]
+                    if row is None:
+                        row = self.adopt(key)
                     row.status = status
-                    if status in _CLOSED:
+                    if status in CLOSED and not row.closed_at:
                         row.closed_at = at
-            rows[key]._locations.append(number)
+                        self.open_runs -= 1
+            if row is None:
+                row = self.adopt(key)
+            if first <= row.through:
+                continue  # what the histories have already
+            locations = row._locations
+            locations.append(number)
+            if len(locations) == CROWD:
+                self.crowded.append(key)
 
-    def _start(self, row: RunRow, request_id: str) -> None:
+    def settle(self, row: RunRow, stored: RunRow, repeated: int) -> None:
+        """The tables know a run that the log begins with: ``repeated`` of its entries there are in the histories."""
+        row.through, row.stored_status, row.wake = stored.through, stored.stored_status, stored.wake
+        row.moved(repeated)
+
+    def _insert(self, row: RunRow) -> None:
         self.rows[row.key] = row
-        if request_id:
-            self.by_request[row.workflow_id, request_id] = row
-        self.by_workflow_id[row.workflow_id] = row
+        before = self.by_workflow_id.get(row.workflow_id)
+        if before is None or before.key < row.key:
+            self.by_workflow_id[row.workflow_id] = row
         self.by_run_id[row.run_id] = row
+        self.open_runs += not row.is_closed
 
-    def records(self, store: JournalStore, row: RunRow) -> list[tuple[int, Record]]:
-        """Read a run's durable records as ``(time in microseconds, record)``."""
-        return [(entry.at, decode_record(entry.body)) for entry in store.read(row.locations())]
+    def adopt(self, key: int) -> RunRow:
+        """Take a run of the tables into the overlay.
+
+        Raises:
+            JournalCorruptError: It is not in the tables, or its row is damaged.
+        """
+        row = self.row(key)
+        if row is None:
+            raise JournalCorruptError(f"run {key} has entries in the log, but its start is missing")
+        if key not in self.rows:
+            self._insert(row)
+            self._late.add(key)
+        return row
+
+    def drop(self, row: RunRow) -> None:
+        """Take a run out of the overlay: the tables have all of it."""
+        if self.rows.pop(row.key, None) is not None:
+            self._late.discard(row.key)
+            if self.by_workflow_id.get(row.workflow_id) is row:
+                del self.by_workflow_id[row.workflow_id]
+            if self.by_run_id.get(row.run_id) is row:
+                del self.by_run_id[row.run_id]
+
+    # --- finding runs
+
+    def row(self, key: int) -> RunRow | None:
+        """A run by its key, from the overlay or the tables.
+
+        Raises:
+            JournalCorruptError: Its row is damaged.
+        """
+        row = self.rows.get(key)
+        if row is None:
+            with self._store.view() as tables:
+                row = stored_row(tables, key)
+        return row
+
+    def find(self, workflow_id: str, run_id: str | None = None) -> RunRow | None:
+        """The newest run of a workflow id, or the one with this run id.
+
+        Raises:
+            JournalCorruptError: A row of its id is damaged.
+        """
+        row = self.by_workflow_id.get(workflow_id) if run_id is None else self.by_run_id.get(run_id)
+        if row is not None:
+            return row if row.workflow_id == workflow_id else None
+        start = text_hash(self._store.journal_id, workflow_id)
+        with self._store.view() as tables:
+            for key, value in tables.scan(Table.IDS, start, _after(start), reverse=True):
+                if run_id is not None and value != run_id.encode():
+                    continue
+                row = stored_row(tables, NUMBER.unpack_from(key, len(start))[0])
+                # Rows of ids are hints: the run may be gone, and another id may have the same hash.
+                if row is not None and row.workflow_id == workflow_id:
+                    return self.rows.get(row.key, row)
+        return None
+
+    def newest_first(self) -> Iterator[RunRow]:
+        """Every run, the one that started last first."""
+        late = sorted(self._late, reverse=True)
+        recent = (
+            [key for key in reversed(self.rows) if key not in self._late] if late else reversed(self.rows)
+        )
+        overlay = merge(recent, late, reverse=True)
+        stored = self._store.rows(Table.RUNS, reverse=True)
+        following = next(stored, None)
+        for key in list(overlay):
+            while following is not None and (number := NUMBER.unpack(following[0])[0]) > key:
+                if number not in self.rows:
+                    yield RunRow.stored(number, decode_run(following[1]))
+                following = next(stored, None)
+            row = self.rows.get(key)
+            if row is not None:
+                yield row
+        while following is not None:
+            number = NUMBER.unpack(following[0])[0]
+            if number not in self.rows:
+                yield RunRow.stored(number, decode_run(following[1]))
+            following = next(stored, None)
+
+    def count(self, workflow_type: str | None, status: str | None) -> int:
+        """How many runs are of a type and a status; None is any."""
+        total = 0
+        for (kind, state), number in self.counts.items():
+            if workflow_type in (None, kind) and status in (None, state):
+                total += number
+        for row in self.rows.values():
+            if workflow_type in (None, row.workflow_type):
+                total += status in (None, row.status)
+                if row.stored_status:
+                    total -= status in (None, row.stored_status)
+        return total
+
+    # --- what a run has done
+
+    def entries(self, row: RunRow) -> list[Entry]:
+        """A run's durable entries, in order: from the histories, then from the log.
+
+        Raises:
+            JournalCorruptError: Part of it is missing or cannot be read.
+        """
+        # The locations first: what is moved from there meanwhile is then found in the histories.
+        locations = row.located()
+        with self._store.view() as tables:
+            found = read_history(tables, self.codec, row.key)
+            through = found[-1].first_event if found else 0
+            first = tables.segments.first
+            here = [location for location in locations if location.sequence >= first]
+            found += (entry for entry in tables.read(here) if entry.first_event > through)
+        return found
+
+    def records(self, row: RunRow) -> list[tuple[int, Record]]:
+        """A run's durable records as ``(time in microseconds, record)``."""
+        return [(entry.at, decode_record(entry.body)) for entry in self.entries(row)]
+
+    def state(self, row: RunRow) -> fold.RunState:
+        """The fold of a run's durable records, from its snapshot where there is one."""
+        with self._store.view() as tables:
+            snapshot = tables.get(Table.OPEN, NUMBER.pack(row.key))
+        state = fold.RunState() if snapshot is None else decode_state(snapshot)
+        if row.through > state.last_event or len(row):
+            for entry in self.entries(row):
+                if entry.first_event > state.last_event:
+                    state.apply(decode_record(entry.body), entry.at)
+        return state
+
+    # --- request ids
+
+    def reserve(self, workflow_id: str, request_id: str, request: Request) -> None:
+        """Remember what a request id has become."""
+        name = (workflow_id, request_id)
+        self.requests[name] = request
+        self.request_ids.setdefault(request.run_key, []).append(name)
+
+    def requests_stored(self, run_key: int, count: int) -> None:
+        """The first ``count`` request ids of a run are in their table now."""
+        names = self.request_ids.get(run_key)
+        if names:
+            for name in names[:count]:
+                self.requests.pop(name, None)
+            del names[:count]
+            if not names:
+                del self.request_ids[run_key]
+
+    def request(self, workflow_id: str, request_id: str) -> Request | None:
+        """What a request id has become, if it was seen within the window."""
+        found = self.requests.get((workflow_id, request_id))
+        if found is None:
+            key = text_hash(self._store.journal_id, workflow_id, request_id)
+            with self._store.view() as tables:
+                value = next((v for t in DEDUPE if (v := tables.get(t, key)) is not None), None)
+            if value is not None:
+                run_key, event = _REQUEST.unpack_from(value)
+                found = Request(run_key, event, value[_REQUEST.size :])
+        return found
 
 
-def load(store: JournalStore) -> tuple[RunIndex, dict[int, fold.RunState], int]:
-    """Scan the log.
+def encode_request(request: Request) -> bytes:
+    """Encode a row of the tables of request ids."""
+    return _REQUEST.pack(request.run_key, request.event) + request.digest
 
-    Returns:
-        The index, the folded state of each open run by key, and the next free run key.
+
+def read_history(tables: Tables, codec: HistoryCodec, run_key: int) -> list[Entry]:
+    """The entries of a run that the histories hold.
+
+    Raises:
+        JournalCorruptError: One of them cannot be read; names the run and the event.
     """
-    index = RunIndex()
-    open_runs: dict[int, list[tuple[int, bytes]]] = {}
-    highest = 0
-    for sequence, entries in store.scan():
-        started: dict[int, WorkflowStarted] = {}
-        for key, _first, flags, at, body in entries:
-            if flags & STARTS_RUN:
-                first = decode_record(body).inputs[0]
-                assert isinstance(first, WorkflowStarted)
-                started[key] = first
-                open_runs[key] = []
-                highest = max(highest, key)
-            if flagged_status(flags) in _CLOSED:
-                open_runs.pop(key, None)
-            else:
-                open_runs[key].append((at, body))
-        index.add(sequence, entries, started)
-    states: dict[int, fold.RunState] = {}
-    for key, bodies in open_runs.items():
-        state = states[key] = fold.RunState()
-        for at, body in bodies:
-            state.apply(decode_record(body), at)
-    return index, states, highest + 1
+    found: list[Entry] = []
+    for key, value in tables.scan(Table.HISTORIES, *run_range(run_key)):
+        found += history_entries(tables, codec, key, value)
+    return found
+
+
+def history_entries(tables: Tables, codec: HistoryCodec, key: bytes, value: bytes) -> list[Entry]:
+    """The entries of one value of the histories.
+
+    Raises:
+        JournalCorruptError: It cannot be read; names the run and the event.
+    """
+    run_key = NUMBER.unpack_from(key)[0]
+    try:
+        return entries_of(run_key, codec.decode(value, lambda number: load_dictionary(tables, number)))
+    except JournalCorruptError as error:
+        event = int.from_bytes(key[8:], "big")
+        raise JournalCorruptError(
+            f"the history of run {run_key} from event {event} on cannot be read: {error}"
+        ) from error
+
+
+def stored_row(tables: Tables, key: int) -> RunRow | None:
+    """A run as the tables have it, or None.
+
+    Raises:
+        JournalCorruptError: Its row is damaged.
+    """
+    value = tables.get(Table.RUNS, NUMBER.pack(key))
+    if value is None:
+        return None
+    row = RunRow.stored(key, decode_run(value))
+    if not row.is_closed:
+        snapshot = tables.get(Table.OPEN, NUMBER.pack(key))
+        if snapshot is not None:
+            row.wake = decode_open(snapshot).wake
+    return row
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The first key behind all that begin with this prefix."""
+    number = int.from_bytes(prefix, "big") + 1
+    return None if number >> (8 * len(prefix)) else number.to_bytes(len(prefix), "big")

@@ -131,9 +131,10 @@ def _measure(store: JournalStore, stats: Stats) -> None:
     if not isinstance(store, LmdbStore):
         return
     with store._shared as opened, opened.env.begin() as txn:
-        pages = txn.stat(opened.log)
-    size = pages["branch_pages"] + pages["leaf_pages"] + pages["overflow_pages"]
-    stats.log_bytes = size * pages["psize"]
+        pages = [txn.stat(log) for log in opened.logs]
+    stats.log_bytes = sum(
+        (p["branch_pages"] + p["leaf_pages"] + p["overflow_pages"]) * p["psize"] for p in pages
+    )
     stats.file_bytes = Path(store.path, DATA_FILE).stat().st_size
     if stats.events:
         stats.bytes_per_event = round(stats.log_bytes / stats.events, 1)

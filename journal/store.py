@@ -1,19 +1,27 @@
 """What every journal store promises. Memory and LMDB implement it; one contract suite tests them all.
 
-A store is an append-only sequence of *commit records*. Each holds the entries that one commit wrote;
-each entry is one run's turn (or accepted inputs) as opaque bytes with a small header. The store knows
-nothing about what the bytes mean.
+A store is a *log* and *tables*. The log is a sequence of *commit records*: each holds the entries that one commit
+wrote, each entry is one run's turn (or accepted inputs) as opaque bytes with a small header. Tables are ordered maps
+of bytes, changed only in the transaction of an append. The store knows nothing about what the bytes mean.
+
+The log has two *segments* that are used in turn: one is appended to; the other is empty, or *sealed*: complete, and
+being moved into the tables, after which it is dropped whole.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
+
+from .tables import Table
 
 #: Entry flags: what start-up must know without decoding the body.
 STARTS_RUN = 1
 CLOSES_RUN = 2
+#: A message in the body carries a request id.
+HAS_REQUEST = 32
 
 
 class Entry(NamedTuple):
@@ -58,8 +66,76 @@ class Location(NamedTuple):
     entry: int
 
 
+class Segments(NamedTuple):
+    """Which commit records are in which segment of the log.
+
+    Attributes:
+        sealed: Sequence of the first record of the sealed segment; 0 when there is none.
+        current: Sequence of the first record of the segment that is appended to.
+    """
+
+    sealed: int
+    current: int
+
+    @property
+    def first(self) -> int:
+        """Sequence of the oldest record that the log may still hold."""
+        return self.sealed or self.current
+
+
+class Tables(ABC):
+    """The tables at one moment."""
+
+    @abstractmethod
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        """The value of a key, or None."""
+
+    @abstractmethod
+    def scan(
+        self, table: Table, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield ``(key, value)`` with ``start <= key < stop`` in the order of the keys, or backwards."""
+
+    @abstractmethod
+    def read(self, locations: Iterable[Location]) -> list[Entry]:
+        """As ``JournalStore.read``."""
+
+    @property
+    @abstractmethod
+    def segments(self) -> Segments:
+        """The segments of the log."""
+
+
+class Changes(Tables):
+    """What an append may do to tables and segments, in its own transaction."""
+
+    @abstractmethod
+    def put(self, table: Table, items: Sequence[tuple[bytes, bytes]]) -> None:
+        """Set values; sorted keys are the cheapest."""
+
+    @abstractmethod
+    def delete(self, table: Table, keys: Iterable[bytes]) -> None:
+        """Take keys out; those that are not there are passed over."""
+
+    @abstractmethod
+    def clear(self, table: Table) -> None:
+        """Take everything out, at the cost of the table's pages at most, never of its keys."""
+
+    @abstractmethod
+    def seal(self) -> None:
+        """From the next append on use the other segment; there must be no sealed one."""
+
+    @abstractmethod
+    def drop_sealed(self) -> None:
+        """Drop the sealed segment and all its records."""
+
+
+#: Changes to tables that go with an append.
+Work = Callable[[Changes], None]
+
+
 class JournalStore(ABC):
-    """Append-only commit records with one writer.
+    """Append-only commit records and the tables made of them, with one writer.
 
     All methods but ``append`` may be called from any thread; ``append`` from one thread at a time. Every
     method but ``close`` raises ``JournalClosedError`` once the store is closed.
@@ -79,12 +155,13 @@ class JournalStore(ABC):
         """
 
     @abstractmethod
-    def append(self, expected: Position, entries: Sequence[Entry]) -> Position:
+    def append(self, expected: Position, entries: Sequence[Entry], work: Work | None = None) -> Position:
         """Write one commit record and return when it is durable.
 
         Args:
             expected: Epoch and sequence that the caller believes in.
-            entries: At least one entry.
+            entries: At least one entry, unless there is work: then no record is written.
+            work: Called inside the transaction, behind the record. All of it is committed, or nothing.
 
         Returns:
             The position after the append.
@@ -106,10 +183,21 @@ class JournalStore(ABC):
         """
 
     @abstractmethod
-    def scan(self, start: int = 0) -> Iterator[tuple[int, list[Entry]]]:
-        """Yield ``(sequence, entries)`` of each durable commit record from ``start`` on, in order.
+    def view(self) -> AbstractContextManager[Tables]:
+        """The tables at this moment; leave it soon: what it sees is kept for it."""
 
-        What is committed after the first step is not part of it, so a scan ends while others append.
+    @abstractmethod
+    def rows(
+        self, table: Table, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """As ``Tables.scan``, in pieces: what is committed between two pieces may be seen or not."""
+
+    @abstractmethod
+    def scan(self, start: int = 0) -> Iterator[tuple[int, list[Entry]]]:
+        """Yield ``(sequence, entries)`` of each commit record that the log holds from ``start`` on, in order.
+
+        What is committed after the first step is not part of it, so a scan ends while others append. Records that are
+        moved into the tables while it goes on may be left out.
 
         Raises:
             JournalCorruptError: A record cannot be read; names its sequence.

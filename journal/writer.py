@@ -12,6 +12,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from .compaction import Step
 from .errors import CommitUnknownError, EveractError
 from .events import WorkflowStarted
 from .fault_points import fault_point
@@ -46,17 +47,19 @@ class Batch:
         started: First event of each run that the batch starts, by run key.
         effects: Called in order once the batch is durable; dropped when it fails.
         waiters: Futures that get their value then, or ``CommitUnknownError``.
+        step: What it moves from the log into the tables.
         durable: It is on disk.
         error: Why it will never be known to be; None while it may.
     """
 
-    __slots__ = ("durable", "effects", "entries", "error", "started", "waiters")
+    __slots__ = ("durable", "effects", "entries", "error", "started", "step", "waiters")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.started: dict[int, WorkflowStarted] = {}
         self.effects: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.waiters: list[tuple[asyncio.Future[Any], Any]] = []
+        self.step: Step | None = None
         self.durable = False
         self.error: EveractError | None = None
 
@@ -93,6 +96,7 @@ class Batch:
     def _forget(self) -> None:
         # Runs keep their newest batch; it must not keep what it carried.
         self.entries, self.started, self.effects, self.waiters = [], {}, [], []
+        self.step = None
 
 
 def durable_batch() -> Batch:
@@ -119,6 +123,7 @@ class GroupCommit:
         loop: asyncio.AbstractEventLoop,
         committed: Callable[[int, Batch], None],
         failed: Callable[[BaseException], None],
+        plan: Callable[[int], Step | None],
     ) -> None:
         """Begin.
 
@@ -127,11 +132,13 @@ class GroupCommit:
             loop: Loop on which everything but the commit itself happens.
             committed: Called with sequence and batch before the batch's effects.
             failed: Called once when a commit has failed; every waiter already has its error.
+            plan: Called with the number of entries just before a batch is sent; what it gives goes with the batch.
         """
         self._store = store
         self._loop = loop
         self._committed = committed
         self._failed = failed
+        self._plan = plan
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._in_flight: Batch | None = None
         self._idle: asyncio.Future[None] | None = None
@@ -147,6 +154,7 @@ class GroupCommit:
         if self._in_flight is None and self.open.entries and self.error is None:
             batch = self._in_flight = self.open
             self.open = Batch()
+            batch.step = self._plan(len(batch.entries))
             self._queue.put(batch)
 
     def undurable(self, run_key: int) -> list[Entry]:
@@ -189,7 +197,7 @@ class GroupCommit:
             error: BaseException | None = None
             sequence = position.sequence
             try:
-                position = self._store.append(position, batch.entries)
+                position = self._store.append(position, batch.entries, batch.step)
             except BaseException as caught:  # noqa: BLE001  (whatever it was, the outcome is unknown)
                 error = caught
             try:
@@ -206,9 +214,9 @@ class GroupCommit:
         if error is not None:
             self._fail(batch, error)
             return
-        self.flush()
-        fault_point("runtime.effects.before")
         self._committed(sequence, batch)
+        self.flush()  # after what was committed is known: the next step of compaction builds on this one
+        fault_point("runtime.effects.before")
         batch.durable = True
         try:
             for effect, args in batch.effects:

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from ..journal.lmdb_format import NUMBER
 from ..journal.lmdb_open import Options, open_environment
 from ..journal.lmdb_store import MAP_SIZE
+from ..journal.tables import NUMBER
 
 
 class BareLog:
@@ -35,7 +35,7 @@ class BareLog:
 
     def commit(self, value: bytes) -> None:
         """Append one value and sync it to the disk."""
-        env, log, _ = self._opened
+        env, log = self._opened.env, self._opened.logs[0]
         self._sequence += 1
         txn = env.begin(write=True)
         txn.put(NUMBER.pack(self._sequence), value, db=log, append=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from ..journal.lmdb_store import LmdbStore
-from ..journal.store import Entry, Position
+from ..journal.store import Entry, Position, Work
 from .bare import durability_flags
 
 
@@ -25,16 +25,16 @@ class MeteredStore(LmdbStore):
         self.busy = 0.0
         super().__init__(path)
 
-    def append(self, expected: Position, entries: Sequence[Entry]) -> Position:
+    def append(self, expected: Position, entries: Sequence[Entry], work: Work | None = None) -> Position:
         """Append, and add its time."""
         began = perf_counter()
         try:
-            return super().append(expected, entries)
+            return super().append(expected, entries, work)
         finally:
             self.busy += perf_counter() - began
 
-    def _commit(self, expected: Position, record: bytes) -> None:
-        super()._commit(expected, record)
+    def _commit(self, expected: Position, record: bytes, work: Work | None) -> None:
+        super()._commit(expected, record, work)
         self.sizes.append(len(record))
 
     @property

@@ -10,8 +10,8 @@ from support.hosting import hosted, settled
 from everact import ApplicationError, RetryPolicy, activity, workflow
 from everact.exceptions import RuntimeClosedError, UpdateFailedError, UpdateRejectedError
 from everact.journal.fold import RunState
+from everact.journal.loading import load
 from everact.journal.memory_store import MemoryJournal, MemoryStore
-from everact.journal.run_index import load
 
 QUICK = RetryPolicy(initial_interval=timedelta(milliseconds=1), maximum_attempts=0)
 
@@ -145,7 +145,7 @@ async def test_acknowledged_messages_count_once(seed):
     async with hosted(journal, Ledger, activities=[price, price_in_thread]) as runtime:
         await settled(runtime)
         live = runtime._shard.find("a").state
-        _, states, _ = load(MemoryStoreReader(journal))
+        states = load(MemoryStoreReader(journal)).states
         assert plain(states[1]) == plain(live)
         handle = runtime.ref("a", Ledger)
         await handle.signal(Ledger.end)

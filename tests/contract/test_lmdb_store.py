@@ -1,7 +1,8 @@
 import pytest
 
-from everact.journal.lmdb_format import EPOCH_KEY, NUMBER
+from everact.journal.lmdb_format import EPOCH_KEY
 from everact.journal.lmdb_store import LmdbStore
+from everact.journal.tables import NUMBER
 
 from .store_contract import StoreContract
 
@@ -16,13 +17,13 @@ class TestLmdbStore(StoreContract):
         return LmdbStore(self.path, durability="os")
 
     def take_over(self, store):
-        env, _, meta = store._shared.opened
+        env, meta = store._shared.opened.env, store._shared.opened.meta
         with env.begin(write=True) as txn:
             (epoch,) = NUMBER.unpack(txn.get(EPOCH_KEY, db=meta))
             txn.put(EPOCH_KEY, NUMBER.pack(epoch + 1), db=meta)
 
     def damage(self, store, sequence):
-        env, log, _ = store._shared.opened
+        env, log = store._shared.opened.env, store._shared.opened.logs[0]
         with env.begin(write=True) as txn:
             record = bytearray(txn.get(NUMBER.pack(sequence), db=log))
             record[len(record) // 2] ^= 1

@@ -17,10 +17,10 @@ class TestMemoryStore(StoreContract):
         self.open()
 
     def damage(self, store, sequence):
-        record = self.journal.records[sequence - 1]
+        record = self.journal.state.records[sequence]
         middle = len(record) // 2
         damaged = record[:middle] + bytes([record[middle] ^ 1]) + record[middle + 1 :]
-        self.journal.records[sequence - 1] = damaged
+        self.journal.state.records[sequence] = damaged
 
 
 def test_without_a_backing_every_store_has_its_own_journal():

@@ -141,12 +141,12 @@ def test_what_is_not_a_journal_is_refused_and_unchanged(tmp_journal, prepare, te
     ("version", "text"),
     [
         (
-            b"2",
-            "has format version 2, this version of Everact reads 1: use the version of Everact that wrote",
+            b"3",
+            "has format version 3, this version of Everact reads 2: use the version of Everact that wrote",
         ),
-        (b"0", "has format version 0, this version of Everact reads 1: export it with the version"),
-        (b"one", "has format version one, this version of Everact reads 1"),
-        (b"", "has format version unknown, this version of Everact reads 1"),
+        (b"0", "has format version 0, this version of Everact reads 2: export it with the version"),
+        (b"one", "has format version one, this version of Everact reads 2"),
+        (b"", "has format version unknown, this version of Everact reads 2"),
     ],
     ids=["newer", "older", "strange", "missing"],
 )

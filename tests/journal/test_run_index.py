@@ -7,10 +7,11 @@ import pytest
 from everact.journal import events as ev
 from everact.journal.failures import Failure
 from everact.journal.fold import RunState
+from everact.journal.loading import load
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.payloads import NULL
-from everact.journal.run_index import RunIndex, load, status_flags
-from everact.journal.store import CLOSES_RUN, STARTS_RUN, Entry
+from everact.journal.run_index import Request, RunIndex, status_flags
+from everact.journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 
 WHY = Failure(type="E")
 
@@ -21,7 +22,7 @@ class Book:
     def __init__(self):
         self.journal = MemoryJournal()
         self.store = MemoryStore(self.journal)
-        self.index = RunIndex()
+        self.index = RunIndex(self.store)
         self.states = {}
         self.open = {}
 
@@ -35,6 +36,8 @@ class Book:
             if first == 1:
                 flags = STARTS_RUN
                 started[key] = record.inputs[0]
+            if any(getattr(event, "request_id", "") for event in record.inputs):
+                flags |= HAS_REQUEST
             before = state.status
             state.apply(record, at)
             if state.outcome is not None:
@@ -57,7 +60,7 @@ class Book:
                 row.started_at,
                 row.closed_at,
             )
-            + (list(row.locations()),)
+            + (list(row.located()),)
             for row in index.rows.values()
         ]
 
@@ -82,7 +85,7 @@ def test_the_newest_run_of_an_id_is_found_and_every_one_by_its_request():
     assert (newest.run_id, newest.status) == ("r2", "running")
     assert (before.status, before.closed_at) == ("terminated", 20)
     book.commit((3, ev.Turn((ev.WorkflowStarted("a", "r3", "T", request_id="q"),)), 30))
-    assert book.index.by_request == {("a", "q"): book.index.rows[3]}
+    assert load(book.store).index.request("a", "q") == Request(3, 1, b"")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_lists_show_that_a_run_stands_still_and_goes_on(kind):
     book.commit((1, start("a", "r1"), 10))
     book.commit((1, ev.Turn((ev.RunStalled(kind, WHY),)), 20))
     assert (book.index.rows[1].status, book.index.rows[1].is_closed) == (kind, False)
-    assert load(book.store)[0].rows[1].status == kind
+    assert load(book.store).index.rows[1].status == kind
     book.commit((1, ev.Turn((ev.RunReleased(),)), 30))
     assert book.index.rows[1].status == "running"
 
@@ -119,12 +122,12 @@ def test_the_records_of_a_run_are_read_in_order():
     book.commit((1, start("a", "r1"), 10), (2, start("b", "r2"), 11))
     for n, turn in enumerate(signals):
         book.commit((2, turn, 20 + n), (1, turn, 30 + n))
-    records = book.index.records(book.store, book.index.rows[1])
+    records = book.index.records(book.index.rows[1])
     assert records == [(10, start("a", "r1")), *((30 + n, turn) for n, turn in enumerate(signals))]
 
 
 def test_an_empty_journal_has_no_runs():
-    index, states, next_key = load(MemoryStore())
+    index, _facts, states, next_key = load(MemoryStore())
     assert (index.rows, states, next_key) == ({}, {}, 1)
 
 
@@ -132,7 +135,7 @@ def test_keys_are_never_used_again_even_of_runs_that_have_ended():
     book = Book()
     book.commit((7, start("a", "r1"), 10))
     book.commit((7, ev.Turn((), (ev.WorkflowTerminated(),)), 20))
-    _, states, next_key = load(book.store)
+    _, _, states, next_key = load(book.store)
     assert (states, next_key) == ({}, 8)
 
 
@@ -168,7 +171,7 @@ def test_a_scan_finds_what_was_kept_in_step(seed):
                 alive.remove(run)
         if turns:
             book.commit(*turns)
-    index, states, next_key = load(book.store)
+    index, _, states, next_key = load(book.store)
     assert book.rows(index) == book.rows(book.index)
     assert index.by_workflow_id.keys() == book.index.by_workflow_id.keys()
     assert next_key == key + 1

@@ -36,6 +36,7 @@ class Host:
             asyncio.get_running_loop(),
             lambda sequence, batch: self.log.append(("committed", sequence, len(batch.entries))),
             lambda error: self.log.append(("failed", type(error).__name__)),
+            lambda appended: None,
         )
 
     def add(self, key=1):

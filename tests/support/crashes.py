@@ -10,8 +10,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
+
+import msgspec
 
 from everact.actors.definitions import activity_definition, workflow_definition
 from everact.actors.replay import replay
@@ -20,8 +22,8 @@ from everact.journal import events as ev
 from everact.journal.errors import NotAJournalError
 from everact.journal.fold import RunState
 from everact.journal.lmdb_store import LmdbStore
+from everact.journal.loading import load, open_runs
 from everact.journal.payloads import PayloadConverter
-from everact.journal.run_index import load
 
 
 def load_program(path):
@@ -112,14 +114,53 @@ def read_journal(path):
         store = LmdbStore(path, read_only=True)
     except NotAJournalError:
         return {}
-    entries = defaultdict(list)
     try:
-        for _sequence, record in store.scan():
-            for entry in record:
-                entries[entry.run_key].append(entry)
+        index, _facts, states, _next_key = load(store)
+        runs = {}
+        statuses = Counter()
+        for row in index.newest_first():
+            run = runs[row.key] = Run(index.entries(row))
+            statuses[row.workflow_type, row.status] += 1
+            _check_tables(index, row, run, states)
+        assert list(runs) == sorted(runs, reverse=True)
+        for (kind, status), count in statuses.items():
+            assert index.count(kind, status) == count, f"{count} {kind} are {status}, not {index.counts}"
+        assert index.count(None, None) == len(runs)
+        still_open = {key for key, run in runs.items() if run.state.outcome is None}
+        assert {
+            key for key, _ in open_runs(store) if not index.row(key).is_closed
+        } | states.keys() == still_open
     finally:
         store.close()
-    return {key: Run(run) for key, run in entries.items()}
+    return runs
+
+
+def _check_tables(index, row, run, states):
+    """What the tables say of a run is what its events say."""
+    state = run.state
+    about = f"{row.workflow_id}: {row.status}, {state.status}"
+    assert (row.workflow_id, row.run_id) == (run.workflow_id, run.events[0].run_id), about
+    assert (row.status, row.closed_at, row.started_at) == (state.status, state.closed_at, state.started_at), (
+        about
+    )
+    assert index.find(row.workflow_id, row.run_id).key == row.key
+    for number, event in enumerate(run.events, 1):
+        if type(event) in ev.WITH_DIGEST and event.request_id:
+            assert index.request(row.workflow_id, event.request_id) == (row.key, number, event.digest), about
+    if not row.is_closed:
+        assert folded(states.get(row.key) or index.state(row)) == folded(state), about
+        assert folded(index.state(row)) == folded(state), about
+
+
+def folded(state):
+    """What a state holds, comparable; without what a snapshot leaves out."""
+    held = {name: getattr(state, name) for name in RunState.__slots__ if name != "answers"}
+    held["started"] = msgspec.structs.replace(state.started, args=())
+    held["activities"] = {
+        key: tuple(getattr(pending, name) for name in pending.__slots__)
+        for key, pending in state.activities.items()
+    }
+    return held
 
 
 #: Seconds in which a life that does not end is taken to hang; one without faults takes half a second.
@@ -281,7 +322,7 @@ class Story:
     def check_end(self):
         """Nothing is left, and the code still fits every history."""
         store = LmdbStore(self.journal, read_only=True)
-        _index, states, next_key = load(store)
+        _index, _facts, states, next_key = load(store)
         store.close()
         assert states == {}, f"open at the end: {[state.started.workflow_id for state in states.values()]}"
         assert next_key == self.workload.WORKFLOWS + 1

@@ -8,10 +8,11 @@ import msgspec
 
 from everact.journal import events as ev
 from everact.journal.fold import RunState
-from everact.journal.lmdb_format import LOGS, NUMBER
+from everact.journal.lmdb_format import LOGS
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.run_index import status_flags
 from everact.journal.store import CLOSES_RUN, STARTS_RUN, Entry
+from everact.journal.tables import NUMBER
 
 from .histories import FOLDER, read
 

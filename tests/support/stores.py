@@ -21,11 +21,17 @@ class DelegatingStore(JournalStore):
     def position(self):
         return self.inner.position
 
-    def append(self, expected, entries):
-        return self.inner.append(expected, entries)
+    def append(self, expected, entries, work=None):
+        return self.inner.append(expected, entries, work)
 
     def reopen(self):
         return self.inner.reopen()
+
+    def view(self):
+        return self.inner.view()
+
+    def rows(self, table, start=b"", stop=None, *, reverse=False):
+        return self.inner.rows(table, start, stop, reverse=reverse)
 
     def scan(self, start=0):
         return self.inner.scan(start)
@@ -69,7 +75,7 @@ class TroubledStore(DelegatingStore):
     def release(self):
         self._gate.set()
 
-    def append(self, expected, entries):
+    def append(self, expected, entries, work=None):
         if not self._gate.is_set():
             self._waiting.set()
             assert self._gate.wait(20), "the test has not released the store"
@@ -79,7 +85,7 @@ class TroubledStore(DelegatingStore):
         if failure == "before":
             self._failed = True
             raise OSError("the disk is on fire")
-        position = self.inner.append(expected, entries)
+        position = self.inner.append(expected, entries, work)
         if failure == "after":
             self._failed = True
             raise OSError("the disk is on fire, and the record on it")

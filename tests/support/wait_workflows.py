@@ -156,18 +156,18 @@ def replay_all(path, workflows, activities):
     from everact.actors.replay import replay
     from everact.actors.workflow_instance import WorkflowCrashedError, WorkflowInstance
     from everact.journal.lmdb_store import LmdbStore
+    from everact.journal.loading import load
     from everact.journal.payloads import PayloadConverter
-    from everact.journal.run_index import load
 
     store = LmdbStore(path)
     known = {workflow_definition(cls).name: workflow_definition(cls) for cls in workflows}
     acts = {activity_definition(fn).name: activity_definition(fn) for fn in activities}
     converter = PayloadConverter()
-    index, _, _ = load(store)
-    for row in index.rows.values():
+    index = load(store).index
+    for row in index.newest_first():
         instance = WorkflowInstance(known[row.workflow_type], acts, converter)
         try:
-            replay(instance, index.records(store, row))
+            replay(instance, index.records(row))
         except WorkflowCrashedError as error:
             yield row.workflow_id, f"{error.kind}: {error.error}"
         else:

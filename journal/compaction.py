@@ -1,0 +1,443 @@
+"""Moving the log into the tables, a little with each commit.
+
+When the current segment of the log is full it is sealed; then each commit moves some runs' entries from the sealed
+one into the histories, in order of run keys, and brings the other tables up to what those runs are by that very commit.
+Once all are moved, the segment is dropped whole. How much a commit moves follows from how much it appends, so that the
+sealed segment is done before the current one is full, and no commit has to do much at once.
+
+The loop's side (``plan``, ``committed``) decides what is moved and takes the snapshots: the fold of an open run then
+holds turns up to the ones in this commit, which become durable with it or not at all. The writer's side
+(``Step.__call__``) reads, compresses and writes, inside the transaction of the append.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from .errors import JournalCorruptError
+from .facts import Facts, facts_row
+from .fault_points import fault_point
+from .fold import RunState
+from .history_values import (
+    SAMPLE_BYTES,
+    SAMPLES,
+    SHORT,
+    HistoryCodec,
+    dictionary_key,
+    plain_text,
+    train,
+)
+from .run_index import (
+    CLOSED,
+    CROWD,
+    RunIndex,
+    RunRow,
+    StoredRun,
+    encode_request,
+    encode_run,
+    history_entries,
+)
+from .snapshots import encode_open
+from .store import Changes, Entry, JournalStore, Location
+from .tables import DEDUPE, EVENT, NUMBER, PAIR, Table, run_range, text_hash
+
+log = logging.getLogger("everact.runtime")
+
+#: Entries in a segment before it is sealed, and per open run where there are many: else each turn would be moved alone.
+WINDOW = 100_000
+WINDOW_PER_RUN = 5
+#: The sealed segment is moved by the time the current one is filled to this share.
+PACE = 0.7
+#: What moving a run costs beside its entries, in entries.
+RUN_COST = 3
+#: Entries and bytes of one value of the histories.
+VALUE_ENTRIES = 512
+VALUE_BYTES = 128 << 10
+#: A last value shorter than this is written again with what follows it.
+MERGE_BELOW = 2 << 10
+#: Request ids are kept at least this long after their receipt, microseconds, or until so many newer ones have come.
+DEDUPE_WINDOW = 7 * 24 * 3600 * 1_000_000
+DEDUPE_COUNT = 10_000_000
+
+
+class _Move(NamedTuple):
+    """One run's share of a step, as the loop's side has seen it."""
+
+    key: int
+    run: StoredRun
+    locations: list[Location]
+    snapshot: bytes | None  # None: it is closed
+    wake: int
+    wake_before: int
+    is_new: bool
+    was_open: bool
+    requests: list[tuple[bytes, bytes]]
+
+
+class Step:
+    """The changes that go with one commit: called with them inside its transaction.
+
+    Attributes:
+        entries: How many entries it moves, for the pace.
+        seals: It seals the current segment.
+        drops: It drops the sealed one.
+        error: Why it has moved nothing: damage in the log.
+        samples: Plain texts of short histories, to train a dictionary on.
+    """
+
+    def __init__(self, journal_id: str, codec: HistoryCodec, facts: Facts) -> None:
+        self._journal_id = journal_id
+        self._codec = codec
+        self.facts = facts
+        self.moves: list[_Move] = []
+        self.entries = 0
+        self.seals = False
+        self.drops = False
+        self.dictionary: bytes | None = None
+        self.clears_requests = False
+        self.error: JournalCorruptError | None = None
+        self.samples: list[bytes] = []
+        self.through: dict[int, int] = {}
+
+    def __call__(self, changes: Changes) -> None:
+        """Write it all (writer thread)."""
+        try:
+            histories, outdated = self._histories(changes)
+        except JournalCorruptError as error:
+            self.error = (
+                error  # the commit must not fail for it: nothing is moved, everything stays where it is
+            )
+            return
+        fault_point("compaction.before")
+        # In every table in the order of the keys: neighbours are on one page.
+        changes.delete(Table.HISTORIES, outdated)
+        changes.put(Table.HISTORIES, histories)
+        self._runs(changes)
+        if self.clears_requests:
+            changes.clear(DEDUPE[self.facts.generation])
+        requests = [request for move in self.moves for request in move.requests]
+        if requests:
+            changes.put(DEDUPE[self.facts.generation], sorted(requests))
+        facts = [facts_row(self.facts)]
+        if self.dictionary is not None:
+            facts.append((dictionary_key(self.facts.dictionary), self.dictionary))
+        changes.put(Table.FACTS, facts)
+        if self.drops:
+            changes.drop_sealed()
+        if self.seals:
+            changes.seal()
+        fault_point("compaction.written")
+
+    def _histories(self, changes: Changes) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+        """The new values of the histories, and the keys of those that they replace."""
+        locations = [location for move in self.moves for location in move.locations]
+        entries = iter(changes.read(locations))
+        values: list[tuple[bytes, bytes]] = []
+        outdated: list[bytes] = []
+        encode = self._codec.encode
+        for move in self.moves:
+            through = move.run.through
+            taken = islice(entries, len(move.locations))
+            new = [entry for entry in taken if entry.first_event > through]
+            if not new:
+                continue
+            self.through[move.key] = new[-1].first_event
+            if through:
+                last = next(changes.scan(Table.HISTORIES, *run_range(move.key), reverse=True), None)
+                if last is not None and len(last[1]) < MERGE_BELOW:
+                    new[:0] = history_entries(changes, self._codec, *last)
+                    outdated.append(last[0])
+            for part in _parts(new):
+                plain = plain_text(part)
+                if len(plain) <= SHORT:
+                    self.samples.append(plain)
+                values.append((EVENT.pack(move.key, part[0].first_event), encode(plain)))
+        return values, outdated
+
+    def _runs(self, changes: Changes) -> None:
+        runs: list[tuple[bytes, bytes]] = []
+        ids: list[tuple[bytes, bytes]] = []
+        opened: list[tuple[bytes, bytes]] = []
+        closed: list[bytes] = []
+        due: list[tuple[bytes, bytes]] = []
+        not_due: list[bytes] = []
+        for move in self.moves:
+            key = NUMBER.pack(move.key)
+            run = move.run
+            through = self.through.get(move.key)
+            if through is not None:
+                run = msgspec.structs.replace(run, through=through)
+            runs.append((key, encode_run(run)))
+            if move.is_new:
+                ids.append((text_hash(self._journal_id, run.workflow_id) + key, run.run_id.encode()))
+            if move.snapshot is not None:
+                opened.append((key, move.snapshot))
+            elif move.was_open:
+                closed.append(key)
+            if move.wake != move.wake_before:
+                if move.wake_before:
+                    not_due.append(PAIR.pack(move.wake_before, move.key))
+                if move.wake:
+                    due.append((PAIR.pack(move.wake, move.key), b""))
+        changes.put(Table.RUNS, runs)
+        changes.put(Table.IDS, sorted(ids))
+        changes.put(Table.OPEN, opened)
+        changes.delete(Table.OPEN, closed)
+        changes.delete(Table.DUE, not_due)
+        changes.put(Table.DUE, sorted(due))
+
+
+def _parts(entries: list[Entry]) -> list[list[Entry]]:
+    """Cut a run's entries into pieces of the size of a value."""
+    if len(entries) <= VALUE_ENTRIES and sum(len(entry.body) for entry in entries) <= VALUE_BYTES:
+        return [entries]
+    parts: list[list[Entry]] = []
+    size = VALUE_BYTES
+    for entry in entries:
+        if size >= VALUE_BYTES or len(parts[-1]) >= VALUE_ENTRIES:
+            parts.append([])
+            size = 0
+        parts[-1].append(entry)
+        size += len(entry.body)
+    return parts
+
+
+class Compactor:
+    """The loop's side: what each commit moves.
+
+    Attributes:
+        error: Why it has stopped, or None.
+        suspended: It moves nothing for now.
+    """
+
+    def __init__(
+        self,
+        store: JournalStore,
+        index: RunIndex,
+        facts: Facts,
+        state_of: Callable[[int], RunState | None],
+        now: Callable[[], int],
+    ) -> None:
+        """Begin where the tables say that the last one stopped.
+
+        Args:
+            store: The journal.
+            index: Its runs.
+            facts: Of the tables.
+            state_of: The fold of a run in memory with all its turns, those in the open batch included.
+            now: The wall clock, microseconds.
+        """
+        self._journal_id = store.journal_id
+        self._index = index
+        self._facts = facts
+        self._state_of = state_of
+        self._now = now
+        with store.view() as tables:
+            segments = tables.segments
+        self._sealed_before = segments.current if segments.sealed else 0
+        self._todo: list[int] = self._sealed_runs() if segments.sealed else []
+        self._left = self._cost(self._todo)
+        self._filled = sum(len(row) for row in index.rows.values()) - self._left
+        self._samples: list[bytes] = []
+        self._sample_bytes = 0
+        self._trained: tuple[int, bytes] | None = None
+        self._training: threading.Thread | None = None
+        self.error: BaseException | None = None
+        self.suspended = False
+
+    # --- the pace
+
+    def _sealed_runs(self) -> list[int]:
+        """Keys of the runs with entries in the sealed segment, the last one first."""
+        limit = self._sealed_before
+        return sorted(
+            (key for key, row in self._index.rows.items() if row.reaches_below(limit)), reverse=True
+        )
+
+    def _cost(self, keys: list[int]) -> int:
+        rows = self._index.rows
+        return sum(len(rows[key]) for key in keys) + RUN_COST * len(keys)
+
+    def plan(self, appended: int) -> Step | None:
+        """What the commit of a batch moves.
+
+        Args:
+            appended: Entries in the batch.
+        """
+        if self.suspended or self.error is not None:
+            return None
+        self._filled += appended
+        step = Step(self._journal_id, self._index.codec, self._facts)
+        sealed = bool(self._sealed_before)
+        if sealed:
+            room = max(1.0, self._size() * PACE - self._filled)
+            share = self._left if room <= appended else int(self._left * appended / room) + 1
+            cost = 0
+            while self._todo and cost < share:
+                key = self._todo.pop()
+                row = self._index.rows.get(key)
+                taken = row.located(self._sealed_before) if row is not None else []
+                if row is not None and taken:
+                    self._take(step, row, taken)
+                    cost += len(taken) + RUN_COST
+                step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
+            self._left = max(0, self._left - cost)
+            step.drops = not self._todo
+        elif self._filled >= self._size():
+            step.seals = True
+        if self._index.crowded:  # moved early: to read its entries in the log is slow
+            row = self._index.rows.get(self._index.crowded.pop())
+            if row is not None and len(row) >= CROWD and all(move.key != row.key for move in step.moves):
+                self._take(step, row, row.located())
+                step.facts = msgspec.structs.replace(step.facts, early=[*step.facts.early, row.key])
+        if not (step.moves or step.seals or step.drops):
+            return None
+        self._finish(step)
+        return step
+
+    def _size(self) -> int:
+        return max(WINDOW, WINDOW_PER_RUN * self._index.open_runs)
+
+    # --- a step
+
+    def _take(self, step: Step, row: RunRow, locations: list[Location]) -> None:
+        """Let a step move entries of a run and bring its rows up to date."""
+        index = self._index
+        status, closed_at = row.status, row.closed_at
+        snapshot: bytes | None = None
+        wake = 0
+        if not row.is_closed:
+            state = self._state_of(row.key) or index.state(row)
+            status, closed_at = state.status, state.closed_at
+            if status not in CLOSED:
+                snapshot, wake = encode_open(state)
+        run = StoredRun(
+            row.workflow_id, row.run_id, row.workflow_type, status, row.started_at, closed_at, row.through
+        )
+        names = index.request_ids.get(row.key, ())
+        requests = [
+            (text_hash(self._journal_id, *name), encode_request(index.requests[name])) for name in names
+        ]
+        was_open = bool(row.stored_status) and row.stored_status not in CLOSED
+        step.moves.append(
+            _Move(
+                row.key,
+                run,
+                locations,
+                snapshot,
+                wake,
+                row.wake,
+                not row.stored_status,
+                was_open,
+                requests,
+            )
+        )
+        step.entries += len(locations)
+
+    def _finish(self, step: Step) -> None:
+        """Bring the facts up to what the step makes of the tables."""
+        counts = dict(self._index.counts)
+        highest = step.facts.highest_key
+        requests = 0
+        for move in step.moves:
+            before = self._index.rows[move.key].stored_status
+            kind = move.run.workflow_type
+            if before != move.run.status:
+                if before:
+                    counts[kind, before] -= 1
+                counts[kind, move.run.status] = counts.get((kind, move.run.status), 0) + 1
+            highest = max(highest, move.key)
+            requests += len(move.requests)
+        facts = msgspec.structs.replace(
+            step.facts,
+            highest_key=highest,
+            counts=[(kind, status, n) for (kind, status), n in counts.items() if n],
+        )
+        if step.drops:
+            facts = msgspec.structs.replace(facts, compacted_to=0, early_before=[])
+        if step.seals:
+            facts = msgspec.structs.replace(facts, early=[], early_before=facts.early)
+        if requests:
+            facts = self._generation(step, facts, requests)
+        if self._trained is not None:
+            number, step.dictionary = self._trained
+            total = sum(counts.values())
+            facts = msgspec.structs.replace(facts, dictionary=number, trained_at=total)
+        step.facts = facts
+
+    def _generation(self, step: Step, facts: Facts, requests: int) -> Facts:
+        """Begin a new generation of request ids when all of the other one are older than the window."""
+        now = self._now()
+        if not facts.generation_since:
+            facts = msgspec.structs.replace(facts, generation_since=now)
+        elif now - facts.generation_since > DEDUPE_WINDOW or facts.generation_size > DEDUPE_COUNT:
+            step.clears_requests = True
+            facts = msgspec.structs.replace(
+                facts, generation=1 - facts.generation, generation_since=now, generation_size=0
+            )
+        return msgspec.structs.replace(facts, generation_size=facts.generation_size + requests)
+
+    def committed(self, step: Step, following: int) -> None:
+        """Bring the overlay up to a step that is durable.
+
+        Args:
+            step: What the commit has moved.
+            following: Sequence of the next commit record.
+        """
+        if step.error is not None:
+            self.error = step.error
+            log.error("the journal is damaged, its log is no longer moved into the tables: %s", step.error)
+            return
+        index = self._index
+        self._facts = step.facts
+        index.counts = {(kind, status): n for kind, status, n in step.facts.counts}
+        for move in step.moves:
+            row = index.rows[move.key]
+            row.moved(len(move.locations))
+            row.through = step.through.get(move.key, row.through)
+            row.stored_status = move.run.status
+            row.wake = move.wake
+            index.requests_stored(move.key, len(move.requests))
+            if not len(row) and row.is_closed:
+                index.drop(row)
+        if step.drops:
+            self._sealed_before = 0
+        if step.seals:
+            self._sealed_before = following
+            self._filled = 0
+            self._todo = self._sealed_runs()
+            self._left = self._cost(self._todo)
+        if step.dictionary is not None:
+            index.codec.add(step.facts.dictionary, step.dictionary)
+            index.codec.active = step.facts.dictionary
+            self._trained = None
+        self._train(step)
+
+    def _train(self, step: Step) -> None:
+        """Collect samples for a dictionary while the newest one is old."""
+        stored = sum(self._index.counts.values())
+        if self._trained is not None or self._training is not None:
+            return
+        if self._facts.dictionary and stored < 8 * self._facts.trained_at:
+            return
+        self._samples += step.samples
+        self._sample_bytes += sum(map(len, step.samples))
+        if len(self._samples) < SAMPLES and self._sample_bytes < SAMPLE_BYTES:
+            return
+        samples, self._samples, self._sample_bytes = self._samples, [], 0
+        number = self._facts.dictionary + 1
+
+        def work() -> None:
+            data = train(samples, number)
+            self._trained = None if data is None else (number, data)
+            self._training = None
+
+        # Off the loop: some 20 ms. Its result goes with a later step.
+        self._training = threading.Thread(target=work, name="everact-dictionary", daemon=True)
+        self._training.start()

@@ -1,0 +1,223 @@
+"""Log and tables of an LMDB environment inside one transaction."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+
+import lmdb
+
+from .errors import JournalCorruptError
+from .lmdb_format import EPOCH_KEY, SEGMENT_KEY, SEGMENTS
+from .lmdb_lock import Opened
+from .log_record import PlainRecord, open_record
+from .store import Changes, Entry, Location, Position, Segments, Tables
+from .tables import NUMBER, Table
+
+#: Decompressed records that are kept, in bytes: runs that started together share records.
+CACHE_BYTES = 8 << 20
+
+
+class RecordCache:
+    """The newest used decompressed commit records, from any thread."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[int, PlainRecord] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, sequence: int) -> PlainRecord | None:
+        """A record, if it is here."""
+        with self._lock:
+            record = self._records.get(sequence)
+            if record is not None:
+                self._records.move_to_end(sequence)
+            return record
+
+    def put(self, sequence: int, record: PlainRecord) -> None:
+        """Keep a record; the ones that were not used for longest go."""
+        with self._lock:
+            if sequence not in self._records:
+                self._records[sequence] = record
+                self._size += _footprint(record)
+            while self._size > CACHE_BYTES:
+                self._size -= _footprint(self._records.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._records.clear()
+            self._size = 0
+
+
+def _footprint(record: PlainRecord) -> int:
+    # Five numbers an entry, an int object and a slot in the tuple each.
+    return len(record.plain) + record.size * 5 * 40
+
+
+class LmdbTables(Tables):
+    """What a transaction sees.
+
+    Args:
+        path: The journal's directory, for messages.
+        opened: The environment.
+        txn: The transaction.
+        cache: Decompressed records of this journal.
+    """
+
+    def __init__(self, path: str, opened: Opened, txn: lmdb.Transaction[bytes], cache: RecordCache) -> None:
+        self._path = path
+        self._opened = opened
+        self._txn = txn
+        self._cache = cache
+        self._current, sealed, first = SEGMENTS.unpack(txn.get(SEGMENT_KEY, b"", db=opened.meta))
+        self._segments = Segments(sealed, first)
+
+    @property
+    def segments(self) -> Segments:
+        """The segments of the log."""
+        return self._segments
+
+    @property
+    def position(self) -> Position:
+        """Epoch of the newest writer, and sequence of the next record."""
+        (epoch,) = NUMBER.unpack(self._txn.get(EPOCH_KEY, b"", db=self._opened.meta))
+        cursor = self._txn.cursor(db=self._opened.logs[self._current])
+        if not cursor.last():
+            return Position(epoch, self._segments.current)
+        return Position(epoch, NUMBER.unpack(cursor.key())[0] + 1)
+
+    def log_cursor(self, sequence: int) -> lmdb.Cursor[bytes]:
+        """A cursor of the segment that holds, or would hold, this record."""
+        return self._txn.cursor(db=self._log(sequence))
+
+    def _log(self, sequence: int) -> lmdb._Database:
+        return self._opened.logs[self._current ^ (sequence < self._segments.current)]
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        """The value of a key; see ``Tables.get``."""
+        try:
+            return self._txn.get(key, db=self._opened.tables[table])
+        except lmdb.Error as error:
+            raise self._damaged(table, error) from error
+
+    def scan(
+        self, table: Table, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield rows of a table; see ``Tables.scan``."""
+        try:
+            cursor = self._txn.cursor(db=self._opened.tables[table])
+            if reverse:
+                # To the last key below stop.
+                found = cursor.prev() if stop is not None and cursor.set_range(stop) else cursor.last()
+                for key, value in cursor.iterprev() if found else ():
+                    if key < start:
+                        return
+                    yield key, value
+                return
+            found = cursor.set_range(start) if start else cursor.first()
+            for key, value in cursor.iternext() if found else ():
+                if stop is not None and key >= stop:
+                    return
+                yield key, value
+        except lmdb.Error as error:
+            raise self._damaged(table, error) from error
+
+    def read(self, locations: Iterable[Location]) -> list[Entry]:
+        """Return entries of the log; each record is read and decompressed once."""
+        wanted: dict[int, list[tuple[int, int]]] = {}
+        count = 0
+        for count, (sequence, index) in enumerate(locations, 1):
+            wanted.setdefault(sequence, []).append((count - 1, index))
+        found: dict[int, Entry] = {}
+        for sequence in sorted(wanted):
+            record = self.record(sequence)
+            for place, index in wanted[sequence]:
+                try:
+                    found[place] = record.entry(index)
+                except JournalCorruptError as error:
+                    raise corrupt(self._path, sequence, str(error)) from error
+        return [found[place] for place in range(count)]
+
+    def record(self, sequence: int) -> PlainRecord:
+        """One commit record of the log.
+
+        Raises:
+            JournalCorruptError: It is missing or cannot be read.
+        """
+        record = self._cache.get(sequence)
+        if record is None:
+            try:
+                data = self._txn.get(NUMBER.pack(max(sequence, 0)), db=self._log(sequence))
+            except lmdb.Error as error:
+                raise corrupt(self._path, sequence, str(error)) from error
+            if data is None:
+                raise corrupt(self._path, sequence, "it is missing")
+            record = opened_record(self._path, sequence, data)
+            self._cache.put(sequence, record)
+        return record
+
+    def _damaged(self, table: Table, error: Exception) -> JournalCorruptError:
+        return JournalCorruptError(
+            f"the table {table.value!r} of the journal {self._path!r} cannot be read: {error}"
+        )
+
+
+class LmdbChanges(LmdbTables, Changes):
+    """What a write transaction may do."""
+
+    def add(self, sequence: int, record: bytes) -> None:
+        """Append a commit record."""
+        cursor = self._txn.cursor(db=self._opened.logs[self._current])
+        if not cursor.put(NUMBER.pack(sequence), record, append=True):
+            raise RuntimeError(f"LMDB skipped record {sequence}")
+
+    def put(self, table: Table, items: Sequence[tuple[bytes, bytes]]) -> None:
+        """Set values; see ``Changes.put``."""
+        if items:
+            consumed, _added = self._txn.cursor(db=self._opened.tables[table]).putmulti(items)
+            if consumed != len(items):
+                raise RuntimeError(f"LMDB took {consumed} of {len(items)} rows for the table {table.value!r}")
+
+    def delete(self, table: Table, keys: Iterable[bytes]) -> None:
+        """Take keys out; see ``Changes.delete``."""
+        db = self._opened.tables[table]
+        for key in keys:
+            self._txn.delete(key, db=db)
+
+    def clear(self, table: Table) -> None:
+        """Take everything out; see ``Changes.clear``."""
+        self._txn.drop(self._opened.tables[table], delete=False)
+
+    def seal(self) -> None:
+        """Use the other segment from the next append on; see ``Changes.seal``."""
+        if self._segments.sealed:
+            raise RuntimeError("there is a sealed segment already")
+        self._set_segments(self._current ^ 1, Segments(self._segments.current, self.position.sequence))
+
+    def drop_sealed(self) -> None:
+        """Drop the sealed segment; see ``Changes.drop_sealed``."""
+        self._txn.drop(self._opened.logs[self._current ^ 1], delete=False)
+        self._set_segments(self._current, Segments(0, self._segments.current))
+
+    def _set_segments(self, current: int, segments: Segments) -> None:
+        self._txn.put(SEGMENT_KEY, SEGMENTS.pack(current, *segments), db=self._opened.meta)
+        self._current, self._segments = current, segments
+
+
+def opened_record(path: str, sequence: int, data: bytes) -> PlainRecord:
+    """Decompress a commit record.
+
+    Raises:
+        JournalCorruptError: It cannot be read; names its sequence.
+    """
+    try:
+        return open_record(data)
+    except JournalCorruptError as error:
+        raise corrupt(path, sequence, str(error)) from error
+
+
+def corrupt(path: str, sequence: int, reason: str) -> JournalCorruptError:
+    """The error for a commit record that is damaged or missing."""
+    return JournalCorruptError(f"commit record {sequence} of the journal {path!r} cannot be read: {reason}")

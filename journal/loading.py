@@ -1,0 +1,141 @@
+"""What start-up reads of a journal: the log that is left, the open runs, and what falls due soon (R16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .errors import JournalCorruptError
+from .events import WITH_DIGEST, WorkflowStarted, decode_record
+from .facts import Facts, read_facts
+from .fold import RunState
+from .history_values import load_dictionary
+from .run_index import Request, RunIndex, RunRow, read_history, stored_row
+from .snapshots import OpenRun, decode_open, decode_state
+from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry, JournalStore, Tables
+from .tables import NUMBER, PAIR, Table
+
+
+class Loaded(NamedTuple):
+    """What a journal holds, as far as it must be in memory.
+
+    Attributes:
+        index: Its runs.
+        facts: Of its tables.
+        states: Folds of the open runs that the log knows something of, by key.
+        next_key: The next free run key.
+    """
+
+    index: RunIndex
+    facts: Facts
+    states: dict[int, RunState]
+    next_key: int
+
+
+def load(store: JournalStore) -> Loaded:
+    """Scan the log and build the overlay.
+
+    Raises:
+        JournalCorruptError: A commit record or a row that is needed cannot be read.
+    """
+    index = RunIndex(store)
+    with store.view() as tables:
+        facts = read_facts(tables)
+        segments = tables.segments
+        if facts.dictionary:
+            data = load_dictionary(tables, facts.dictionary)
+            if data is not None:
+                index.codec.add(facts.dictionary, data)
+                index.codec.active = facts.dictionary
+    index.counts = {(kind, status): n for kind, status, n in facts.counts}
+    bodies: dict[int, list[tuple[int, int, bytes]]] = {}
+    highest = facts.highest_key
+    for sequence, entries in store.scan():
+        moved_to = facts.compacted_to if sequence < segments.current else 0
+        started = _started(entries, moved_to)
+        index.add(sequence, entries, started, moved_to)
+        highest = max(highest, *started) if started else highest
+        for key, first, flags, at, body in entries:
+            if key <= moved_to or first <= index.rows[key].through:
+                continue
+            if flags & HAS_REQUEST:
+                _reserve(index, key, first, body)
+            if flags & CLOSES_RUN:
+                bodies.pop(key, None)
+            else:
+                bodies.setdefault(key, []).append((first, at, body))
+    states = {}
+    with store.view() as tables:
+        for key in {*facts.early, *facts.early_before}:
+            if key in index.rows:
+                _settle(index, index.rows[key], tables)
+        for key, waiting in bodies.items():
+            row = index.rows[key]
+            if not row.is_closed:
+                state = states[key] = _stored_state(index, row, tables)
+                for first, at, body in waiting:
+                    if first > state.last_event:
+                        state.apply(decode_record(body), at)
+    return Loaded(index, facts, states, highest + 1)
+
+
+def _started(entries: list[Entry], moved_to: int) -> dict[int, WorkflowStarted]:
+    started: dict[int, WorkflowStarted] = {}
+    for key, _first, flags, _at, body in entries:
+        if flags & STARTS_RUN and key > moved_to:
+            event = decode_record(body).inputs[0]
+            assert isinstance(event, WorkflowStarted)
+            started[key] = event
+    return started
+
+
+def _reserve(index: RunIndex, key: int, first: int, body: bytes) -> None:
+    workflow_id = index.rows[key].workflow_id
+    for number, event in enumerate(decode_record(body).inputs, first):
+        request_id = getattr(event, "request_id", "")
+        if request_id and isinstance(event, WITH_DIGEST):
+            index.reserve(workflow_id, request_id, Request(key, number, event.digest))
+
+
+def _settle(index: RunIndex, row: RunRow, tables: Tables) -> None:
+    """A run that was moved early: its start may still be in the log."""
+    stored = None if row.stored_status else stored_row(tables, row.key)
+    if stored is not None:
+        firsts = [entry.first_event for entry in tables.read(row.located())]
+        index.settle(row, stored, sum(first <= stored.through for first in firsts))
+
+
+def _stored_state(index: RunIndex, row: RunRow, tables: Tables) -> RunState:
+    """The fold of a run as far as the tables know it."""
+    if not row.stored_status:
+        return RunState()
+    snapshot = tables.get(Table.OPEN, NUMBER.pack(row.key))
+    state = RunState() if snapshot is None else decode_state(snapshot)
+    if row.through > state.last_event:
+        for entry in read_history(tables, index.codec, row.key):
+            if entry.first_event > state.last_event:
+                state.apply(decode_record(entry.body), entry.at)
+    return state
+
+
+def open_runs(store: JournalStore) -> Iterator[tuple[int, OpenRun]]:
+    """Yield each run that the tables hold as open, with its key; the overlay may know better.
+
+    Raises:
+        JournalCorruptError: A row is damaged; names the run.
+    """
+    for key, row in store.rows(Table.OPEN):
+        try:
+            yield NUMBER.unpack(key)[0], decode_open(row)
+        except JournalCorruptError as error:
+            raise JournalCorruptError(f"open run {NUMBER.unpack(key)[0]}: {error}") from error
+
+
+def due_runs(store: JournalStore, after: int, until: int) -> list[int]:
+    """Keys of the runs that the tables hold as due in this time, microseconds, the last moment left out."""
+    return [PAIR.unpack(key)[1] for key, _ in store.rows(Table.DUE, NUMBER.pack(after), NUMBER.pack(until))]
+
+
+def has_due_runs(store: JournalStore, after: int) -> bool:
+    """Whether the tables hold any run as due at this time or later, microseconds."""
+    return next(store.rows(Table.DUE, NUMBER.pack(after)), None) is not None

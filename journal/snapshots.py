@@ -1,0 +1,176 @@
+"""The fold of an open run as bytes: what start-up reads instead of its history.
+
+A snapshot leaves out what is found elsewhere: the start's arguments (event 1 in the history) and the request ids (their
+own table). It holds payloads as the journal does, so what was encrypted there is encrypted here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+import msgspec
+
+from . import events as ev
+from .errors import JournalCorruptError
+from .failures import Failure
+from .fold import PendingActivity, RunState
+
+#: What start-up must do with an open run at once, whether a message comes or not.
+HAS_ACTIVITIES = 1
+HAS_UNREAD = 2
+IS_STALLED = 4
+
+_CHECK = 4
+
+
+class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    last_event: int
+    now: int
+    started: ev.WorkflowStarted
+    started_at: int
+    cancel: ev.CancelRequested | None
+    stall: ev.RunStalled | None
+    activities: list[tuple[ev.ActivityScheduled, int, int, int, Failure | None]]
+    timers: list[ev.TimerStarted]
+    unread: list[tuple[int, ev.AnyEvent]]
+    updates: list[tuple[int, ev.UpdateReceived]]
+    dead_letters: list[ev.HandlerFailed]
+    waiting: list[tuple[int, str]]
+
+
+class OpenRun(NamedTuple):
+    """What the table of open runs says of one without its snapshot being decoded.
+
+    Attributes:
+        needs: ``HAS_ACTIVITIES``, ``HAS_UNREAD``, ``IS_STALLED`` or-ed.
+        wake: When a timer or a retry falls due first, microseconds; 0 when there is none.
+        workflow_type: Its type.
+    """
+
+    needs: int
+    wake: int
+    workflow_type: str
+
+
+class _OpenRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    needs: int
+    wake: int
+    workflow_type: str
+    snapshot: msgspec.Raw
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Snapshot).decode
+_decode_row = msgspec.msgpack.Decoder(_OpenRow).decode
+
+
+def encode_open(state: RunState) -> tuple[bytes, int]:
+    """Encode an open run's fold as a row of the table.
+
+    Returns:
+        The row, and when the run must be awake again: microseconds, 0 for never.
+    """
+    wake = 0
+    needs = 0
+    activities: list[tuple[ev.ActivityScheduled, int, int, int, Failure | None]] = []
+    for pending in state.activities.values():
+        if pending.next_at:
+            wake = min(wake, pending.next_at) if wake else pending.next_at
+        else:
+            needs = HAS_ACTIVITIES
+        activities.append(
+            (
+                pending.scheduled,
+                pending.scheduled_at,
+                pending.attempt,
+                pending.next_at,
+                pending.last_failure,
+            )
+        )
+    for timer in state.timers.values():
+        wake = min(wake, timer.deadline) if wake else timer.deadline
+    if state.unread:
+        needs |= HAS_UNREAD
+    if state.stall is not None:
+        needs |= IS_STALLED
+    started = state.started
+    snapshot = _Snapshot(
+        state.last_event,
+        state.now,
+        msgspec.structs.replace(started, args=()) if started.args else started,
+        state.started_at,
+        state.cancel,
+        state.stall,
+        activities,
+        list(state.timers.values()),
+        list(state.unread.items()),
+        list(state.updates.items()),
+        state.dead_letters,
+        list(state.waiting.items()),
+    )
+    return sealed(_encode((needs, wake, started.workflow_type, snapshot))), wake
+
+
+def decode_open(row: bytes) -> OpenRun:
+    """What start-up must know of an open run.
+
+    Raises:
+        JournalCorruptError: The row is damaged.
+    """
+    found = _row(row)
+    return OpenRun(found.needs, found.wake, found.workflow_type)
+
+
+def decode_state(row: bytes) -> RunState:
+    """The fold of an open run.
+
+    Raises:
+        JournalCorruptError: The row is damaged.
+    """
+    try:
+        found = _decode(_row(row).snapshot)
+    except msgspec.MsgspecError as error:
+        raise JournalCorruptError(f"a snapshot does not decode: {error}") from error
+    state = RunState()
+    state.last_event = found.last_event
+    state.now = found.now
+    state.started = found.started
+    state.started_at = found.started_at
+    state.cancel = found.cancel
+    state.stall = found.stall
+    for scheduled, at, attempt, next_at, failure in found.activities:
+        pending = state.activities[scheduled.command] = PendingActivity(scheduled, at)
+        pending.attempt = attempt
+        pending.next_at = next_at
+        pending.last_failure = failure
+    state.timers = {timer.command: timer for timer in found.timers}
+    state.unread = dict(found.unread)
+    state.updates = dict(found.updates)
+    state.dead_letters = found.dead_letters
+    state.waiting = dict(found.waiting)
+    return state
+
+
+def _row(row: bytes) -> _OpenRow:
+    try:
+        return _decode_row(unsealed(row))
+    except msgspec.MsgspecError as error:
+        raise JournalCorruptError(f"a row of an open run does not decode: {error}") from error
+
+
+def sealed(data: bytes) -> bytes:
+    """A row with its checksum: LMDB has none of its own."""
+    return zlib.crc32(data).to_bytes(_CHECK, "little") + data
+
+
+def unsealed(row: bytes) -> bytes:
+    """The data of a row.
+
+    Raises:
+        JournalCorruptError: The checksum differs.
+    """
+    data = row[_CHECK:]
+    if int.from_bytes(row[:_CHECK], "little") != zlib.crc32(data):
+        raise JournalCorruptError("the checksum of a row differs")
+    return data
