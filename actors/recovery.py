@@ -50,8 +50,8 @@ def recover(shard: Shard) -> None:
 
 def _begin(shard: Shard, loaded: Loaded) -> None:
     """Take what was read of the journal, and open a writer."""
-    shard.index, shard.next_key = loaded.index, loaded.next_key
-    shard.compactor = Compactor(shard.store, loaded.index, loaded.facts, shard.state_of, shard.now)
+    shard.index, shard.next_key = loaded.runs, loaded.next_key
+    shard.compactor = Compactor(shard.store, loaded.runs, loaded.facts, shard.state_of, shard.now)
     shard.writer = shard.new_writer()
 
 
@@ -73,9 +73,9 @@ def rebuild(shard: Shard) -> None:
     _begin(shard, loaded)
     states = loaded.states
     try:
-        for key, before in old.items():  # open ones that the log knows nothing new of
+        for key, known in old.items():  # open ones that the log knows nothing new of
             row = None if key in states else shard.index.row(key)
-            if row is not None and not row.is_closed and row.run_id == before.run_id:
+            if row is not None and not row.is_closed and row.run_id == known.run_id:
                 states[key] = shard.index.state(row)
                 shard.index.adopt(key)
         for key, state in states.items():

@@ -410,7 +410,7 @@ class WorkflowActor:
             assert isinstance(started, ev.WorkflowStarted)
             batch.started[self.key] = started
         for number, event in enumerate(record.inputs, first):
-            if type(event) in ev.WITH_DIGEST and event.request_id:
+            if isinstance(event, ev.WITH_DIGEST) and event.request_id:
                 flags |= HAS_REQUEST
                 shard.index.reserve(
                     self.workflow_id, event.request_id, Request(self.key, number, event.digest)

@@ -24,7 +24,7 @@ class Facts(msgspec.Struct, array_like=True, frozen=True, gc=False):
         generation: Which table of request ids is written to, 0 or 1.
         generation_since: Since when, microseconds.
         generation_size: How many request ids it has.
-        early: Runs that were moved before their segment was sealed: what the current segment has of them may be a repeat.
+        early: Runs that were moved before their segment was sealed: it may repeat what the histories have of them.
         early_before: The same for the sealed segment.
     """
 

@@ -87,7 +87,7 @@ class RunState:
         self.stall: ev.RunStalled | None = None
         self.activities: dict[int, PendingActivity] = {}
         self.timers: dict[int, ev.TimerStarted] = {}
-        self.unread: dict[int, ev.Event] = {}
+        self.unread: dict[int, ev.AnyEvent] = {}
         self.updates: dict[int, ev.UpdateReceived] = {}
         self.answers: dict[int, Payload | ev.UpdateFailed] = {}
         self.dead_letters: list[ev.HandlerFailed] = []

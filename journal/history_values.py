@@ -183,12 +183,12 @@ def load_dictionary(tables: Tables, number: int) -> bytes | None:
     return tables.get(Table.FACTS, dictionary_key(number))
 
 
-def train(samples: list[bytes], number: int) -> bytes | None:
+def train(samples: Sequence[bytes], number: int) -> bytes | None:
     """Train a dictionary on plain texts; None when they are not fit for it."""
     try:
         # Fixed parameters of the cover algorithm: the search for better ones takes seconds and gains 2 %.
         return zstandard.train_dictionary(
-            DICTIONARY_SIZE, samples, k=64, d=8, level=LEVEL, dict_id=number
+            DICTIONARY_SIZE, list(samples), k=64, d=8, level=LEVEL, dict_id=number
         ).as_bytes()
     except zstandard.ZstdError:
         return None

@@ -219,9 +219,7 @@ class LmdbStore(JournalStore):
             with self._tables() as tables:
                 if last is None:
                     last = tables.position.sequence - 1
-                first = tables.segments.first
-                if following < first:  # these are in the tables now
-                    following = first
+                following = max(following, tables.segments.first)  # what is older is in the tables
                 rows = self._chunk(tables, following, last)
             if not rows:
                 if following <= last:

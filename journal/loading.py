@@ -20,13 +20,13 @@ class Loaded(NamedTuple):
     """What a journal holds, as far as it must be in memory.
 
     Attributes:
-        index: Its runs.
+        runs: Its runs.
         facts: Of its tables.
         states: Folds of the open runs that the log knows something of, by key.
         next_key: The next free run key.
     """
 
-    index: RunIndex
+    runs: RunIndex
     facts: Facts
     states: dict[int, RunState]
     next_key: int

@@ -1,9 +1,9 @@
 """The runs of a journal: found by key, by workflow id, by run id; each with its entries.
 
 What the log holds and the tables do not yet is the *overlay*, kept in memory in step with each commit; everything older
-is read from the tables. Both together agree with the journal at every moment (R16). The overlay shows durable runs only;
-ids that are reserved by a turn on its way to the disk are the runtime's business, but request ids are known from the
-turn on.
+is read from the tables. Both together agree with the journal at every moment (R16). The overlay shows durable runs
+only; ids that are reserved by a turn on its way to the disk are the runtime's business, but request ids are known from
+the turn on.
 """
 
 from __future__ import annotations

@@ -33,10 +33,10 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     stall: ev.RunStalled | None
     activities: list[tuple[ev.ActivityScheduled, int, int, int, Failure | None]]
     timers: list[ev.TimerStarted]
-    unread: list[tuple[int, ev.AnyEvent]]
-    updates: list[tuple[int, ev.UpdateReceived]]
+    unread: dict[int, ev.AnyEvent]
+    updates: dict[int, ev.UpdateReceived]
     dead_letters: list[ev.HandlerFailed]
-    waiting: list[tuple[int, str]]
+    waiting: dict[int, str]
 
 
 class OpenRun(NamedTuple):
@@ -104,10 +104,10 @@ def encode_open(state: RunState) -> tuple[bytes, int]:
         state.stall,
         activities,
         list(state.timers.values()),
-        list(state.unread.items()),
-        list(state.updates.items()),
+        state.unread,
+        state.updates,
         state.dead_letters,
-        list(state.waiting.items()),
+        state.waiting,
     )
     return sealed(_encode((needs, wake, started.workflow_type, snapshot))), wake
 
@@ -145,10 +145,10 @@ def decode_state(row: bytes) -> RunState:
         pending.next_at = next_at
         pending.last_failure = failure
     state.timers = {timer.command: timer for timer in found.timers}
-    state.unread = dict(found.unread)
-    state.updates = dict(found.updates)
+    state.unread = found.unread
+    state.updates = found.updates
     state.dead_letters = found.dead_letters
-    state.waiting = dict(found.waiting)
+    state.waiting = found.waiting
     return state
 
 

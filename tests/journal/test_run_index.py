@@ -85,7 +85,7 @@ def test_the_newest_run_of_an_id_is_found_and_every_one_by_its_request():
     assert (newest.run_id, newest.status) == ("r2", "running")
     assert (before.status, before.closed_at) == ("terminated", 20)
     book.commit((3, ev.Turn((ev.WorkflowStarted("a", "r3", "T", request_id="q"),)), 30))
-    assert load(book.store).index.request("a", "q") == Request(3, 1, b"")
+    assert load(book.store).runs.request("a", "q") == Request(3, 1, b"")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_lists_show_that_a_run_stands_still_and_goes_on(kind):
     book.commit((1, start("a", "r1"), 10))
     book.commit((1, ev.Turn((ev.RunStalled(kind, WHY),)), 20))
     assert (book.index.rows[1].status, book.index.rows[1].is_closed) == (kind, False)
-    assert load(book.store).index.rows[1].status == kind
+    assert load(book.store).runs.rows[1].status == kind
     book.commit((1, ev.Turn((ev.RunReleased(),)), 30))
     assert book.index.rows[1].status == "running"
 

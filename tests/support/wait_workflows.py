@@ -163,7 +163,7 @@ def replay_all(path, workflows, activities):
     known = {workflow_definition(cls).name: workflow_definition(cls) for cls in workflows}
     acts = {activity_definition(fn).name: activity_definition(fn) for fn in activities}
     converter = PayloadConverter()
-    index = load(store).index
+    index = load(store).runs
     for row in index.newest_first():
         instance = WorkflowInstance(known[row.workflow_type], acts, converter)
         try:
