@@ -13,7 +13,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="everact bench", description=main.__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the counts")
-    parser.add_argument("--only", metavar="W1,W3", help="only these workloads")
+    parser.add_argument("--only", metavar="W1,J2", help="only these; 'journal' is all of J")
     parser.add_argument("--json", dest="json_file", metavar="FILE", help="write all figures there")
     parser.add_argument("--journal", metavar="DIR", help="measure the disk that holds this directory")
     parser.add_argument("--uvloop", action=argparse.BooleanOptionalAction, default=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 from . import machine
 from .bed import Bed, LostRunsError
+from .journal_workloads import JOURNAL
 from .peer_dbos import measure_dbos
 from .report import Line, median_lines, quantile, table
 from .workloads import WORKLOADS
@@ -44,7 +45,7 @@ def main(  # noqa: PLR0917  (the command line calls it by keyword)
 
     Args:
         scale: Multiplies the counts.
-        only: Names of workloads with commas between them; default all.
+        only: Names of workloads with commas between them, or ``journal``; default W1 to W3.
         json_file: Where all figures are written.
         journal: A directory on the disk to measure; made if missing. Default the temporary files' disk.
         uvloop: Use uvloop where it is installed.
@@ -110,10 +111,15 @@ def main(  # noqa: PLR0917  (the command line calls it by keyword)
 
 
 def _names(only: str | None) -> list[str]:
-    names = [name.strip().upper() for name in only.split(",")] if only is not None else list(WORKLOADS)
+    if only is None:
+        return list(WORKLOADS)
+    names = [name.strip().upper() for name in only.split(",")]
+    if names == ["JOURNAL"]:
+        return list(JOURNAL)
     for name in names:
-        if name not in WORKLOADS:
-            raise ValueError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}")
+        if name not in WORKLOADS and name not in JOURNAL:
+            known = ", ".join([*WORKLOADS, *JOURNAL])
+            raise ValueError(f"there is no workload {name!r}; there are {known}, and 'journal' for all of J")
     return names
 
 
@@ -158,7 +164,7 @@ def _look_again(bed: Bed, about: dict[str, Any]) -> None:
 def _measure(bed: Bed, names: Sequence[str], repeat: int) -> list[Line]:
     lines: list[Line] = []
     for name in names:
-        found = median_lines([WORKLOADS[name](bed) for _ in range(repeat)])
+        found = median_lines([(WORKLOADS | JOURNAL)[name](bed) for _ in range(repeat)])
         for line in found:
             _say(line.text())
         lines += found
