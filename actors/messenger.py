@@ -87,6 +87,7 @@ class Messenger:
         request_id = check_request_id(request_id)
         actor, name, payloads, _ = self._message(ref, "signal", handler, args)
         digest = request_digest("signal", name, payloads) if request_id else b""
+        self._admit(actor, payloads, request_id)
         await self._put(actor, ev.SignalReceived(name, payloads, request_id, digest))
 
     async def update(
@@ -96,6 +97,7 @@ class Messenger:
         request_id = check_request_id(request_id)
         actor, name, payloads, found = self._message(ref, "update", handler, args)
         digest = request_digest("update", name, payloads) if request_id else b""
+        self._admit(actor, payloads, request_id)
         answer = await self._put(actor, ev.UpdateReceived(name, payloads, request_id, digest))
         match answer:
             case ev.UpdateCompleted():
@@ -142,6 +144,11 @@ class Messenger:
         check_text("the reason", reason, may_be_empty=True)
         actor = self._open().find(ref.workflow_id, ref.run_id)
         await self._put(actor, ev.WorkflowTerminated(reason))
+
+    def _admit(self, actor: WorkflowActor, args: Sequence[Payload], request_id: str) -> None:
+        """Let a message in, if there is room; one that writes nothing goes through to its answer."""
+        if not actor.is_closed and not (request_id and request_id in actor.state.requests):
+            self._open().intake.admit(args)
 
     async def _put(self, actor: WorkflowActor, event: Mail) -> Any:
         reply: asyncio.Future[Any] = self._open().loop.create_future()

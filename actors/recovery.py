@@ -30,6 +30,7 @@ def recover(shard: Shard) -> None:
     fault_point("recovery.loaded")
     shard.writer = shard.new_writer()
     try:
+        shard.intake.check()
         for key, state in states.items():
             actor = _actor(shard, key, state)
             actor.tried = False

@@ -14,12 +14,20 @@ from typing import Any
 
 from ..journal import events as ev
 from ..journal.clock import Clock
-from ..journal.errors import AppendRefusedError, CommitUnknownError, EveractError, PayloadError
+from ..journal.errors import (
+    AppendRefusedError,
+    CommitUnknownError,
+    EveractError,
+    JournalAccessError,
+    JournalFullError,
+    PayloadError,
+)
 from ..journal.failures import full_text, safe_message
 from ..journal.fault_points import fault_point
 from ..journal.ids import random_id
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.run_index import RunIndex, RunRow
+from ..journal.space import SpaceLimits
 from ..journal.store import JournalStore
 from ..journal.writer import Batch, GroupCommit, Raise
 from . import recovery
@@ -39,6 +47,7 @@ from .errors import (
     WorkflowTypeError,
 )
 from .failure_conversion import error_of
+from .intake import Intake, size_of
 from .mailbox import Inspection, Reply
 from .options import IfClosed, IfRunning
 from .start_policies import decide as decide_start
@@ -64,7 +73,9 @@ class Shard:
         actors: Open runs by key.
         index: All durable runs.
         writer: The present incarnation of the writer.
+        intake: Whether new work is taken.
         error: Why the shard has stopped for good, or None.
+        outage: Why the journal cannot be opened again just now, or None.
     """
 
     writer: GroupCommit  # recovery begins the first one, once the journal has been read
@@ -78,6 +89,7 @@ class Shard:
         converter: PayloadConverter,
         workflows: Mapping[str, WorkflowDefinition],
         activities: Mapping[str, ActivityDefinition],
+        limits: SpaceLimits,
     ) -> None:
         self.store = store
         self.loop = loop
@@ -92,7 +104,9 @@ class Shard:
         self.newest: dict[str, WorkflowActor] = {}
         self.index = RunIndex()
         self.next_key = 1
+        self.intake = Intake(store, loop, clock, limits, self._coming)
         self.error: BaseException | None = None
+        self.outage: JournalAccessError | None = None
         self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
         self._ready: deque[WorkflowActor] = deque()
         self._pump_scheduled = False
@@ -163,7 +177,13 @@ class Shard:
 
     def _committed(self, sequence: int, batch: Batch) -> None:
         self.index.add(sequence, batch.entries, batch.started)
+        self.intake.committed(batch.entries)
         self._failures = 0
+
+    def _coming(self) -> int:
+        """Bytes that have been taken in and are not in the store yet."""
+        waiting = sum(size_of(mail) for actor in self._ready for mail, _reply in actor.mailbox)
+        return self.writer.undurable_bytes + waiting
 
     def _commit_failed(self, error: BaseException) -> None:
         """R5: throw away everything that may not be on disk, and begin again from the journal.
@@ -174,8 +194,7 @@ class Shard:
             log.critical("another writer has taken over the journal, stopping: %s", error)
             self.stop(error)
             return
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1)) if self._failures else 0.0
-        self._failures += 1
+        pause = self._next_pause()
         text = "a commit failed, rebuilding from the journal in %.2g s: %s: %s"
         log.error(text, pause, type(error).__name__, error)
         if pause:
@@ -183,13 +202,49 @@ class Shard:
         else:
             self._rebuild()
 
+    def _next_pause(self) -> float:
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1)) if self._failures else 0.0
+        self._failures += 1
+        return pause
+
     def _rebuild(self) -> None:
         self._rebuild_handle = None
         try:
             recovery.rebuild(self)
+            self._end_outage()
+        except JournalAccessError as error:
+            self._begin_outage(error)
+            self._rebuild_handle = self.loop.call_later(self._next_pause(), self._rebuild)
         except Exception as again:  # noqa: BLE001  (whatever it is: without a journal nothing goes on)
             log.critical("the journal cannot be opened again, stopping: %s", again)
             self.stop(again)
+
+    def _begin_outage(self, error: JournalAccessError) -> None:
+        """No room even for a new epoch, or a disk that is read-only now: nobody waits for the end of that."""
+        if self.outage is None:
+            log.critical("the journal cannot be opened again just now, it is tried until it can: %s", error)
+        self.outage = error
+        for actor in (*self.actors.values(), *self._recently_closed.values()):
+            actor.refuse_mail(self.unavailable())
+
+    def _end_outage(self) -> None:
+        if self.outage is not None:
+            self.outage = None
+            log.warning("the journal %r is open again", self.store.path)
+        self.intake.check()
+
+    def unavailable(self) -> JournalAccessError:
+        """What callers get in an outage; nothing is written."""
+        cause = self.outage
+        assert cause is not None
+        if isinstance(cause, JournalFullError):
+            return JournalFullError(*cause.args)
+        error = JournalAccessError(
+            f"the journal {self.store.path!r} cannot be opened just now; nothing was written. It is tried again by "
+            f"itself: {cause}"
+        )
+        error.__cause__ = cause
+        return error
 
     def replace_actors(self) -> dict[int, WorkflowActor]:
         """Forget every run, for a rebuild; returns the open ones by key."""
@@ -230,9 +285,11 @@ class Shard:
         return error
 
     def check(self) -> None:
-        """Raise if the shard has stopped."""
+        """Raise if the shard has stopped, or cannot reach its journal."""
         if self.error is not None:
             raise self.stopped()
+        if self.outage is not None:
+            raise self.unavailable()
 
     # --- finding runs
 
@@ -321,6 +378,7 @@ class Shard:
             refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
             self._answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
             return current, future
+        self.intake.admit(args)
         run_id = random_id()
         actor = WorkflowActor(self, self.next_key, workflow_id, definition)
         self.next_key += 1
@@ -467,6 +525,7 @@ class Shard:
 
     def close(self) -> None:
         """Stop the writer and drop all code from memory; the journal itself stays open."""
+        self.intake.close()
         self.writer.close()
         for actor in (*self.actors.values(), *self._recently_closed.values()):
             actor.drop_instance()

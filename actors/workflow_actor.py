@@ -159,6 +159,15 @@ class WorkflowActor:
             settle(future, Raise(error))
         self.withdraw_attempts()
 
+    def refuse_mail(self, error: EveractError) -> None:
+        """Nothing is handled for some time: callers whose mail waits get an error, and it is not handled later."""
+        kept = [mail for mail in self.mailbox if mail[1] is None]
+        waiting = [reply for _event, reply in self.mailbox if reply is not None]
+        self.mailbox.clear()
+        self.mailbox.extend(kept)
+        for future in waiting:
+            settle(future, Raise(error))
+
     def mark_tried(self) -> None:
         """Its try of this start is durable."""
         self.tried = True
@@ -224,6 +233,12 @@ class WorkflowActor:
                 self._outcome_is_durable(event)
         elif kind is ev.CancelRequested and state.cancel is not None:
             self.shard.reply_when_durable(self, reply)
+        elif (
+            kind is ev.ActivityCompleted
+            and len(event.result.data) > self.shard.intake.large
+            and self.shard.intake.keeps(self, event)
+        ):
+            pass
         elif state.stall is not None and kind in DELIVERED:
             if kind is ev.UpdateReceived:
                 self.shard.refuse_stalled(self, reply)

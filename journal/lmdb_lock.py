@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 import lmdb
 
+from .disk_trouble import write_error
 from .errors import JournalAccessError, JournalClosedError, JournalLockedError
 
 #: Name of the lock file in the journal's directory. It is never deleted: that would allow two owners.
@@ -46,10 +47,7 @@ class WriterLock:
             # O_CLOEXEC: a program that this process starts must not inherit the lock.
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
         except OSError as error:
-            raise JournalAccessError(
-                f"the journal {directory!r} cannot be written by this user ({error.strerror}: {path!r}): "
-                f"change the owner or the rights of the directory, or choose another one"
-            ) from error
+            raise write_error(directory, path, str(error.strerror)) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -114,6 +112,11 @@ class Opened(NamedTuple):
     env: lmdb.Environment
     log: lmdb._Database
     meta: lmdb._Database
+
+    @property
+    def databases(self) -> tuple[lmdb._Database, ...]:
+        """All databases that have a name."""
+        return self.log, self.meta
 
 
 class SharedEnvironment:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from .errors import AppendRefusedError, CommitUnknownError, JournalClosedError, JournalCorruptError
 from .fault_points import fault_point
 from .log_record import PlainRecord, decode_record, encode_record, open_record
+from .space import UNLIMITED, Space
 from .store import Entry, JournalStore, Location, Position
 
 
@@ -19,6 +22,7 @@ class MemoryJournal:
         journal_id: Random id, 32 hex digits.
         epoch: Epoch of the newest writer.
         records: The commit records; the one with sequence ``n`` is ``records[n - 1]``.
+        limit: Bytes that the records may have; an append that does not fit fails.
         lock: Held while an append or a takeover changes the others.
     """
 
@@ -27,6 +31,7 @@ class MemoryJournal:
         self.epoch = 0
         # Encoded, so that every store refuses and keeps exactly the same.
         self.records: list[bytes] = []
+        self.limit = UNLIMITED
         self.lock = threading.Lock()
 
 
@@ -76,6 +81,8 @@ class MemoryStore(JournalStore):
             try:
                 fault_point("journal.commit.before")
                 fault_point("journal.commit.written")
+                if journal.limit < UNLIMITED and len(record) > self.space().room:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  # as a full disk does
                 journal.records.append(record)
                 fault_point("journal.commit.after")
             except BaseException as error:
@@ -123,6 +130,13 @@ class MemoryStore(JournalStore):
             except JournalCorruptError as error:
                 raise self._corrupt(sequence, error) from error
         return found
+
+    def space(self) -> Space:
+        """How much room there is; see ``JournalStore.space``."""
+        self._check_open()
+        journal = self.backing
+        size = sum(map(len, journal.records)) if journal.limit < UNLIMITED else 0
+        return Space(size, size, journal.limit)
 
     def close(self) -> None:
         """Release the store; the backing journal stays. Safe to call twice."""

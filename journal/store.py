@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from .space import Space
+
 #: Entry flags: what start-up must know without decoding the body.
 STARTS_RUN = 1
 CLOSES_RUN = 2
@@ -63,7 +65,12 @@ class JournalStore(ABC):
 
     All methods but ``append`` may be called from any thread; ``append`` from one thread at a time. Every
     method but ``close`` raises ``JournalClosedError`` once the store is closed.
+
+    Attributes:
+        path: Where the journal is, for messages.
     """
+
+    path: str = "in memory"
 
     @property
     @abstractmethod
@@ -121,6 +128,14 @@ class JournalStore(ABC):
 
         Raises:
             JournalCorruptError: A record is missing or cannot be read.
+        """
+
+    @abstractmethod
+    def space(self) -> Space:
+        """How much room there is; cheap enough to be asked now and then between commits.
+
+        Raises:
+            JournalAccessError: It cannot be looked at just now.
         """
 
     @abstractmethod
