@@ -184,7 +184,9 @@ class Shard:
         """Bytes that have been taken in and are not in the store yet."""
         waiting = sum(size_of(mail) for actor in self._ready for mail, _reply in actor.mailbox)
         if self.writer.error is not None:  # the results that went down with a commit will come again
-            waiting += sum(size_of(event) for actor in self.actors.values() for event in actor.outcomes.values())
+            waiting += sum(
+                size_of(event) for actor in self.actors.values() for event in actor.outcomes.values()
+            )
         return self.writer.undurable_bytes + waiting
 
     def _commit_failed(self, error: BaseException) -> None:

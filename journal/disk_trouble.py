@@ -8,6 +8,7 @@ from pathlib import Path
 import lmdb
 
 from .errors import JournalAccessError, JournalFullError
+from .space import disk_of
 
 #: Bytes that opening a journal writes, at most: its empty tables, or the pages that a new epoch needs.
 OPENING = 256 << 10
@@ -46,13 +47,10 @@ def full_error(path: str, cause: BaseException | None = None) -> JournalFullErro
         size = Path(path, "data.mdb").stat().st_size
         return JournalFullError(path, "map", size, 0, 0)
     try:
-        disk = os.statvfs(path)
+        free, size = disk_of(path)
     except OSError:
         return None
-    free = disk.f_bavail * disk.f_frsize
-    if free >= OPENING:
-        return None
-    return JournalFullError(path, "disk", disk.f_blocks * disk.f_frsize, free, 0)
+    return JournalFullError(path, "disk", size, free, 0) if free < OPENING else None
 
 
 def is_read_only(path: str) -> bool:

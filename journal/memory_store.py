@@ -135,7 +135,7 @@ class MemoryStore(JournalStore):
         """How much room there is; see ``JournalStore.space``."""
         self._check_open()
         journal = self.backing
-        size = sum(map(len, journal.records)) if journal.limit < UNLIMITED else 0
+        size = sum(map(len, journal.records))
         return Space(size, size, journal.limit)
 
     def close(self) -> None:

@@ -148,12 +148,13 @@ def measure(
     largest_file, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if largest_file not in (-1, resource.RLIM_INFINITY) and largest_file < limit:
         limit, what = largest_file, "file"
+    disk_free, disk_size = disk_of(path)
+    return Space(used * page, (info["last_pgno"] + 1) * page, limit, what, disk_free, disk_size)
+
+
+def disk_of(path: str) -> tuple[int, int]:
+    """Free bytes, for this user, and size of a directory's file system; ``UNLIMITED`` if it does not say."""
     disk = os.statvfs(path)
-    return Space(
-        used * page,
-        (info["last_pgno"] + 1) * page,
-        limit,
-        what,
-        disk.f_bavail * disk.f_frsize,
-        disk.f_blocks * disk.f_frsize,
-    )
+    if not disk.f_blocks:
+        return UNLIMITED, UNLIMITED
+    return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize

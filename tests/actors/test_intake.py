@@ -136,7 +136,9 @@ async def test_new_work_is_refused_and_work_under_way_goes_on(full, caplog):
             full.leave(RESERVE + RESERVE // 4, runtime)
             await keeps.signal(Keeps.add, "a")
             await runtime.spawn(Keeps)
-        said = [record.message for record in caplog.records if "starts, signals and updates" in record.message]
+        said = [
+            record.message for record in caplog.records if "starts, signals and updates" in record.message
+        ]
         assert len(said) == 2
         assert said[0].startswith("no new starts, signals and updates: the journal 'in memory' is full")
         assert "has room again" in said[1]
@@ -345,7 +347,9 @@ async def test_when_even_the_reserve_is_used_up_nothing_is_lost(full, monkeypatc
         gate.set()
         failures = []
         monkeypatch.setattr(
-            runtime._shard, "_next_pause", lambda wait=runtime._shard._next_pause: failures.append(1) or wait()
+            runtime._shard,
+            "_next_pause",
+            lambda wait=runtime._shard._next_pause: failures.append(1) or wait(),
         )
         await until(lambda: len(failures) > 3)
         await refused(runtime.spawn(Keeps))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from everact import Runtime, activity, workflow
 from everact.actors import intake, shard
-from everact.exceptions import CommitUnknownError, JournalAccessError, JournalFullError
+from everact.exceptions import CommitUnknownError, JournalAccessError, JournalFullError, RuntimeClosedError
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.store import STARTS_RUN, Entry
 
@@ -325,10 +325,10 @@ async def open_on_full_disk(disk):
 def break_files(disk):
     """Make every write to the open data file fail."""
     read_only = os.open(disk.journal / "data.mdb", os.O_RDONLY)
-    for name in os.listdir("/proc/self/fd"):
+    for place in list(Path("/proc/self/fd").iterdir()):
         with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{name}").endswith("data.mdb") and int(name) != read_only:
-                os.dup2(read_only, int(name))
+            if place.readlink().name == "data.mdb" and int(place.name) != read_only:
+                os.dup2(read_only, int(place.name))
     os.close(read_only)
 
 
@@ -364,6 +364,25 @@ async def read_only_disk(disk):
         await keeps.signal(Keeps.end)
         assert await keeps.result() == [4]
     assert sorted(paid) == list(range(10))
+
+
+async def leave_a_read_only_disk(disk):
+    async with runtime_on(disk.journal) as runtime:
+        _pays, keeps = await begin(runtime)
+        await keeps.signal(Keeps.add, b"kept")
+        result = asyncio.create_task(keeps.result())
+        journal = os.fspath(disk.journal)
+        subprocess.run(["mount", "--bind", journal, journal], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", journal], check=True)
+        break_files(disk)
+        with expect(CommitUnknownError):
+            await keeps.signal(Keeps.add, b"lost")
+        await until(lambda: runtime._shard.outage is not None)
+    with expect(RuntimeClosedError):
+        await result
+    subprocess.run(["umount", journal], check=True)
+    async with runtime_on(disk.journal) as runtime:
+        assert await runtime.ref("keeps", Keeps).query(Keeps.look) == [4]
 
 
 async def open_on_read_only_disk(disk):
@@ -414,6 +433,7 @@ SCENARIOS = {
         new_on_full_disk,
         open_on_full_disk,
         read_only_disk,
+        leave_a_read_only_disk,
         open_on_read_only_disk,
         short_writes,
     )
