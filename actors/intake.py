@@ -19,6 +19,7 @@ from ..journal.store import Entry, JournalStore
 from .mailbox import Mail
 
 if TYPE_CHECKING:
+    from .shard import Shard
     from .workflow_actor import WorkflowActor
 
 log = logging.getLogger("everact.runtime")
@@ -178,7 +179,17 @@ class Intake:
         self._kept.clear()
 
 
-def size_of(mail: Mail) -> int:
+def coming(shard: Shard) -> int:
+    """Bytes that a shard has taken in and that are not in its store yet."""
+    waiting = sum(_size_of(mail) for actor in shard._ready for mail, _reply in actor.mailbox)
+    if shard.writer.error is not None:  # the results that went down with a commit will come again
+        waiting += sum(
+            _size_of(event) for actor in shard.actors.values() for event in actor.outcomes.values()
+        )
+    return shard.writer.undurable_bytes + waiting
+
+
+def _size_of(mail: Mail) -> int:
     """Bytes that a piece of mail will take in the journal, as far as they are the caller's."""
     if isinstance(mail, ev.WorkflowStarted | ev.SignalReceived | ev.UpdateReceived):
         return OVERHEAD + sum(len(payload.data) for payload in mail.args)

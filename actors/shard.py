@@ -19,7 +19,6 @@ from ..journal.errors import (
     CommitUnknownError,
     EveractError,
     JournalAccessError,
-    JournalFullError,
     PayloadError,
 )
 from ..journal.failures import full_text, safe_message
@@ -47,9 +46,10 @@ from .errors import (
     WorkflowTypeError,
 )
 from .failure_conversion import error_of
-from .intake import Intake, size_of
+from .intake import Intake, coming
 from .mailbox import Inspection, Reply
 from .options import IfClosed, IfRunning
+from .outage import Outage
 from .start_policies import decide as decide_start
 from .timers import TimerQueue
 from .workflow_actor import WorkflowActor
@@ -75,7 +75,7 @@ class Shard:
         writer: The present incarnation of the writer.
         intake: Whether new work is taken.
         error: Why the shard has stopped for good, or None.
-        outage: Why the journal cannot be opened again just now, or None.
+        outage: Whether the journal cannot be opened again just now.
     """
 
     writer: GroupCommit  # recovery begins the first one, once the journal has been read
@@ -104,9 +104,9 @@ class Shard:
         self.newest: dict[str, WorkflowActor] = {}
         self.index = RunIndex()
         self.next_key = 1
-        self.intake = Intake(store, loop, clock, limits, self._coming)
+        self.intake = Intake(store, loop, clock, limits, lambda: coming(self))
         self.error: BaseException | None = None
-        self.outage: JournalAccessError | None = None
+        self.outage = Outage(store.path)
         self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
         self._ready: deque[WorkflowActor] = deque()
         self._pump_scheduled = False
@@ -180,15 +180,6 @@ class Shard:
         self.intake.committed(batch.entries)
         self._failures = 0
 
-    def _coming(self) -> int:
-        """Bytes that have been taken in and are not in the store yet."""
-        waiting = sum(size_of(mail) for actor in self._ready for mail, _reply in actor.mailbox)
-        if self.writer.error is not None:  # the results that went down with a commit will come again
-            waiting += sum(
-                size_of(event) for actor in self.actors.values() for event in actor.outcomes.values()
-            )
-        return self.writer.undurable_bytes + waiting
-
     def _commit_failed(self, error: BaseException) -> None:
         """R5: throw away everything that may not be on disk, and begin again from the journal.
 
@@ -215,40 +206,14 @@ class Shard:
         self._rebuild_handle = None
         try:
             recovery.rebuild(self)
-            self._end_outage()
+            self.outage.end()
+            self.intake.check()
         except JournalAccessError as error:
-            self._begin_outage(error)
+            self.outage.begin(error, (*self.actors.values(), *self._recently_closed.values()))
             self._rebuild_handle = self.loop.call_later(self._next_pause(), self._rebuild)
         except Exception as again:  # noqa: BLE001  (whatever it is: without a journal nothing goes on)
             log.critical("the journal cannot be opened again, stopping: %s", again)
             self.stop(again)
-
-    def _begin_outage(self, error: JournalAccessError) -> None:
-        """No room even for a new epoch, or a disk that is read-only now: nobody waits for the end of that."""
-        if self.outage is None:
-            log.critical("the journal cannot be opened again just now, it is tried until it can: %s", error)
-        self.outage = error
-        for actor in (*self.actors.values(), *self._recently_closed.values()):
-            actor.refuse_mail(self.unavailable())
-
-    def _end_outage(self) -> None:
-        if self.outage is not None:
-            self.outage = None
-            log.warning("the journal %r is open again", self.store.path)
-        self.intake.check()
-
-    def unavailable(self) -> JournalAccessError:
-        """What callers get in an outage; nothing is written."""
-        cause = self.outage
-        assert cause is not None
-        if isinstance(cause, JournalFullError):
-            return JournalFullError(*cause.args)
-        error = JournalAccessError(
-            f"the journal {self.store.path!r} cannot be opened just now; nothing was written. It is tried again by "
-            f"itself: {cause}"
-        )
-        error.__cause__ = cause
-        return error
 
     def replace_actors(self) -> dict[int, WorkflowActor]:
         """Forget every run, for a rebuild; returns the open ones by key."""
@@ -292,8 +257,8 @@ class Shard:
         """Raise if the shard has stopped, or cannot reach its journal."""
         if self.error is not None:
             raise self.stopped()
-        if self.outage is not None:
-            raise self.unavailable()
+        if self.outage.cause is not None:
+            raise self.outage.error()
 
     # --- finding runs
 

@@ -159,15 +159,6 @@ class WorkflowActor:
             settle(future, Raise(error))
         self.withdraw_attempts()
 
-    def refuse_mail(self, error: EveractError) -> None:
-        """Nothing is handled for some time: callers whose mail waits get an error, and it is not handled later."""
-        kept = [mail for mail in self.mailbox if mail[1] is None]
-        waiting = [reply for _event, reply in self.mailbox if reply is not None]
-        self.mailbox.clear()
-        self.mailbox.extend(kept)
-        for future in waiting:
-            settle(future, Raise(error))
-
     def mark_tried(self) -> None:
         """Its try of this start is durable."""
         self.tried = True

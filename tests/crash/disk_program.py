@@ -344,7 +344,7 @@ async def read_only_disk(disk):
         with expect(CommitUnknownError):
             await keeps.signal(Keeps.add, b"lost")
         gate.set()
-        await until(lambda: runtime._shard.outage is not None)
+        await until(lambda: runtime._shard.outage.cause is not None)
         for call in (
             runtime.spawn(Keeps),
             keeps.signal(Keeps.add, b"x"),
@@ -358,7 +358,7 @@ async def read_only_disk(disk):
                     await call
             assert "mounted read-only, mount it for reading and writing" in str(caught[0]), caught
         subprocess.run(["umount", journal], check=True)
-        await until(lambda: runtime._shard.outage is None)
+        await until(lambda: runtime._shard.outage.cause is None)
         assert [await run.result() for run in pays] == [1000] * 10
         assert await keeps.query(Keeps.look) == [4]
         await keeps.signal(Keeps.end)
@@ -377,7 +377,7 @@ async def leave_a_read_only_disk(disk):
         break_files(disk)
         with expect(CommitUnknownError):
             await keeps.signal(Keeps.add, b"lost")
-        await until(lambda: runtime._shard.outage is not None)
+        await until(lambda: runtime._shard.outage.cause is not None)
     with expect(RuntimeClosedError):
         await result
     subprocess.run(["umount", journal], check=True)
