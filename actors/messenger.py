@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
+from ..journal.errors import JournalFullError
 from ..journal.fold import STATUS_OF, RunState
 from ..journal.payloads import Payload, PayloadConverter
 from . import descriptions
@@ -87,6 +88,7 @@ class Messenger:
         request_id = check_request_id(request_id)
         actor, name, payloads, _ = self._message(ref, "signal", handler, args)
         digest = request_digest("signal", name, payloads) if request_id else b""
+        self._admit(actor, payloads, request_id)
         await self._put(actor, ev.SignalReceived(name, payloads, request_id, digest))
 
     async def update(
@@ -96,6 +98,7 @@ class Messenger:
         request_id = check_request_id(request_id)
         actor, name, payloads, found = self._message(ref, "update", handler, args)
         digest = request_digest("update", name, payloads) if request_id else b""
+        self._admit(actor, payloads, request_id)
         answer = await self._put(actor, ev.UpdateReceived(name, payloads, request_id, digest))
         match answer:
             case ev.UpdateCompleted():
@@ -142,6 +145,17 @@ class Messenger:
         check_text("the reason", reason, may_be_empty=True)
         actor = self._open().find(ref.workflow_id, ref.run_id)
         await self._put(actor, ev.WorkflowTerminated(reason))
+
+    def _admit(self, actor: WorkflowActor, args: Sequence[Payload], request_id: str) -> None:
+        """Let a message in, if there is room; one that writes nothing goes through to its answer."""
+        shard = self._open()
+        if actor.is_closed:
+            return
+        try:
+            shard.intake.admit(args)
+        except JournalFullError:
+            if not request_id or shard.index.request(actor.workflow_id, request_id) is None:
+                raise
 
     async def _put(self, actor: WorkflowActor, event: Mail) -> Any:
         reply: asyncio.Future[Any] = self._open().loop.create_future()

@@ -159,6 +159,20 @@ def positive_microseconds(name: str, value: timedelta | float) -> int:
     return result
 
 
+def byte_count(name: str, value: int, least: int) -> int:
+    """Check a number of bytes.
+
+    Raises:
+        TypeError: It is no int.
+        ValueError: It is less than ``least``.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int (bytes), not {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be {least:,} bytes or more, not {value!r}")
+    return value
+
+
 def positive_count(name: str, value: int) -> int:
     """Check a number of things, 1 or more.
 

@@ -35,6 +35,7 @@ def recover(shard: Shard) -> None:
     fault_point("recovery.loaded")
     _begin(shard, loaded)
     try:
+        shard.intake.check()
         for key, state in loaded.states.items():
             actor = _actor(shard, key, state)
             actor.tried = False

@@ -15,9 +15,10 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from ..journal.clock import Clock, SystemClock
 from ..journal.ids import random_id
-from ..journal.lmdb_store import LmdbStore
+from ..journal.lmdb_store import MAP_SIZE, LmdbStore
 from ..journal.payloads import PayloadConverter
 from ..journal.run_index import STATUSES
+from ..journal.space import LEAST_QUOTA, SpaceLimits
 from ..journal.store import JournalStore
 from . import start_policies
 from .activity import in_activity
@@ -44,6 +45,7 @@ from .messenger import Messenger, request_digest
 from .options import (
     GRACE,
     StartOptions,
+    byte_count,
     check_request_id,
     check_text,
     check_workflow_id,
@@ -77,6 +79,8 @@ class Runtime:
         max_concurrent_activities: int = 1000,
         max_activity_threads: int = 32,
         grace: timedelta | float = GRACE,
+        journal_quota: int | None = None,
+        min_free_disk: int | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Check the declarations; nothing is opened yet.
@@ -92,12 +96,16 @@ class Runtime:
             max_concurrent_activities: Attempts of ``async def`` activities at a time.
             max_activity_threads: Attempts of plain ``def`` activities at a time.
             grace: How long leaving waits for running attempts, a timedelta or seconds.
+            journal_quota: Bytes that the journal's data file may have, 1 MiB or more; None: 64 GiB. New work is
+                refused before that, see ``docs/space.md``.
+            min_free_disk: New work is refused while the journal's disk has fewer free bytes; None: 64 MiB, or an
+                eighth of a disk of less than 512 MiB.
             clock: Where time comes from; for tests.
 
         Raises:
             RegistrationError: Something is no workflow or activity, or two have one name.
             TypeError: An argument is of the wrong type.
-            ValueError: A limit is not positive, a text is empty, or a word is unknown.
+            ValueError: A limit is not positive or too small, a text is empty, or a word is unknown.
         """
         if not isinstance(journal, str | PathLike | JournalStore):
             raise TypeError(f"journal must be a path or a store, not {journal!r}")
@@ -107,6 +115,11 @@ class Runtime:
         positive_count("max_activity_threads", max_activity_threads)
         if durability not in ("fsync", "os"):
             raise ValueError(f"durability must be 'fsync' or 'os', not {durability!r}")
+        if journal_quota is not None:
+            byte_count("journal_quota", journal_quota, LEAST_QUOTA)
+        if min_free_disk is not None:
+            byte_count("min_free_disk", min_free_disk, 0)
+        self._space = SpaceLimits(journal_quota, min_free_disk)
         self._grace = microseconds("grace", grace) / 1_000_000
         self._journal = journal
         self._durability: Durability = durability
@@ -147,6 +160,7 @@ class Runtime:
             JournalVersionError: The journal's format is not known.
             JournalAccessError: It cannot be created, read or written.
             JournalLockedError: Another process has it open.
+            JournalFullError: There is not even room to open it.
         """
         if self._shard is not None:
             raise RuntimeError("this Runtime is already entered; make another one")
@@ -154,7 +168,10 @@ class Runtime:
         if isinstance(self._journal, JournalStore):
             store = self._journal
         else:
-            store = LmdbStore(fspath(self._journal), durability=self._durability)
+            # The quota is the size of the map, so that nothing at all makes the file larger.
+            store = LmdbStore(
+                fspath(self._journal), map_size=self._space.quota or MAP_SIZE, durability=self._durability
+            )
         try:
             shard = Shard(
                 store,
@@ -163,6 +180,7 @@ class Runtime:
                 converter=self._converter,
                 workflows=self._workflows,
                 activities=self._activities,
+                limits=self._space,
             )
             shard.dispatcher.pool = ActivityPool(
                 loop,
@@ -249,6 +267,7 @@ class Runtime:
             PayloadEncodeError: An argument does not fit its hint, or has no stored form.
             ValueError: The id is empty or too long, or an option has an unknown word.
             WorkflowAlreadyStartedError: The id is taken, and the options refuse it.
+            JournalFullError: There is no room for new work; nothing was written.
             CommitUnknownError: Whether it is durable is unknown; repeat with the same id and request id.
         """
         shard = self._open()

@@ -15,13 +15,20 @@ from typing import Any
 from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.compaction import Compactor, Step
-from ..journal.errors import AppendRefusedError, CommitUnknownError, EveractError, PayloadError
+from ..journal.errors import (
+    AppendRefusedError,
+    CommitUnknownError,
+    EveractError,
+    JournalAccessError,
+    PayloadError,
+)
 from ..journal.failures import full_text, safe_message
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
 from ..journal.ids import random_id
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.run_index import Request, RunIndex, RunRow
+from ..journal.space import SpaceLimits
 from ..journal.store import JournalStore
 from ..journal.writer import Batch, GroupCommit, Raise
 from . import recovery
@@ -41,8 +48,10 @@ from .errors import (
     WorkflowTypeError,
 )
 from .failure_conversion import error_of
+from .intake import Intake, coming
 from .mailbox import Inspection, Reply
 from .options import IfClosed, IfRunning
+from .outage import Outage
 from .start_policies import decide as decide_start
 from .timers import TimerQueue
 from .workflow_actor import WorkflowActor
@@ -67,7 +76,9 @@ class Shard:
         index: All durable runs.
         compactor: Moves the log into the tables.
         writer: The present incarnation of the writer.
+        intake: Whether new work is taken.
         error: Why the shard has stopped for good, or None.
+        outage: Whether the journal cannot be opened again just now.
     """
 
     # Recovery makes these, once the journal has been read.
@@ -84,6 +95,7 @@ class Shard:
         converter: PayloadConverter,
         workflows: Mapping[str, WorkflowDefinition],
         activities: Mapping[str, ActivityDefinition],
+        limits: SpaceLimits,
     ) -> None:
         self.store = store
         self.loop = loop
@@ -97,13 +109,16 @@ class Shard:
         self.actors: dict[int, WorkflowActor] = {}
         self.newest: dict[str, WorkflowActor] = {}
         self.next_key = 1
+        self.intake = Intake(store, loop, clock, limits, lambda: coming(self))
         self.error: BaseException | None = None
+        self.outage = Outage(store.path)
         self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
         self._ready: deque[WorkflowActor] = deque()
         self._pump_scheduled = False
         self._idle: asyncio.Future[None] | None = None
         self._starts: dict[tuple[str, str], WorkflowActor] = {}
         self._failures = 0
+        self._step_failed = False
         self._rebuild_handle: asyncio.TimerHandle | None = None
 
     # --- turns
@@ -113,6 +128,9 @@ class Shard:
         return GroupCommit(self.store, self.loop, self._committed, self._commit_failed, self._plan)
 
     def _plan(self, appended: int) -> Step | None:
+        if self._failures or (self._step_failed and self.intake.full is not None):
+            return None  # what a full disk takes is a small commit; to move the log needs more
+        self._step_failed = False
         try:
             return self.compactor.plan(appended)
         except Exception as error:
@@ -187,6 +205,7 @@ class Shard:
         except Exception as error:
             log.critical("what was written cannot be taken in, stopping", exc_info=error)
             self.stop(error)
+        self.intake.committed(batch.entries)
         self._failures = 0
 
     def _commit_failed(self, error: BaseException) -> None:
@@ -194,12 +213,12 @@ class Shard:
 
         The first time at once; while it goes on failing after growing pauses, in which nothing is dispatched.
         """
+        self._step_failed = True
         if isinstance(error, AppendRefusedError):
             log.critical("another writer has taken over the journal, stopping: %s", error)
             self.stop(error)
             return
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1)) if self._failures else 0.0
-        self._failures += 1
+        pause = self._next_pause()
         text = "a commit failed, rebuilding from the journal in %.2g s: %s: %s"
         log.error(text, pause, type(error).__name__, error)
         if pause:
@@ -207,10 +226,20 @@ class Shard:
         else:
             self._rebuild()
 
+    def _next_pause(self) -> float:
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1)) if self._failures else 0.0
+        self._failures += 1
+        return pause
+
     def _rebuild(self) -> None:
         self._rebuild_handle = None
         try:
             recovery.rebuild(self)
+            self.outage.end()
+            self.intake.check()
+        except JournalAccessError as error:
+            self.outage.begin(error, (*self.actors.values(), *self._recently_closed.values()))
+            self._rebuild_handle = self.loop.call_later(self._next_pause(), self._rebuild)
         except Exception as again:  # noqa: BLE001  (whatever it is: without a journal nothing goes on)
             log.critical("the journal cannot be opened again, stopping: %s", again)
             self.stop(again)
@@ -254,9 +283,11 @@ class Shard:
         return error
 
     def check(self) -> None:
-        """Raise if the shard has stopped."""
+        """Raise if the shard has stopped, or cannot reach its journal."""
         if self.error is not None:
             raise self.stopped()
+        if self.outage.cause is not None:
+            raise self.outage.error()
 
     # --- finding runs
 
@@ -350,6 +381,7 @@ class Shard:
             refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
             self._answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
             return current, future
+        self.intake.admit(args)
         run_id = random_id()
         actor = WorkflowActor(self, self.next_key, workflow_id, definition)
         self.next_key += 1
@@ -519,6 +551,7 @@ class Shard:
 
     def close(self) -> None:
         """Stop the writer and drop all code from memory; the journal itself stays open."""
+        self.intake.close()
         self.writer.close()
         for actor in (*self.actors.values(), *self._recently_closed.values()):
             actor.drop_instance()

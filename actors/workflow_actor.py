@@ -224,6 +224,12 @@ class WorkflowActor:
                 self._outcome_is_durable(event)
         elif kind is ev.CancelRequested and state.cancel is not None:
             self.shard.reply_when_durable(self, reply)
+        elif (
+            kind is ev.ActivityCompleted
+            and len(event.result.data) > self.shard.intake.large
+            and self.shard.intake.keeps(self, event)
+        ):
+            pass
         elif state.stall is not None and kind in DELIVERED:
             if kind is ev.UpdateReceived:
                 self.shard.refuse_stalled(self, reply)

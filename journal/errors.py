@@ -53,7 +53,67 @@ class JournalVersionError(JournalError):
 
 
 class JournalAccessError(JournalError):
-    """The journal's directory cannot be created, read or written by this user."""
+    """The journal's directory cannot be created, read or written, by this user or just now."""
+
+
+class JournalFullError(JournalAccessError):
+    """There is no room for new work in the journal; nothing was written. Work under way goes on in the reserve.
+
+    Starts, signals and updates are taken again by themselves when there is room.
+
+    Attributes:
+        path: The journal's directory.
+        what: What is full: ``"quota"``, ``"disk"``, ``"map"`` (the largest size of the data file) or ``"file"``
+            (the process's limit on the size of files).
+        total: Its size in bytes.
+        left: What is left of it in bytes.
+        reserve: What of that is kept back for work under way, in bytes.
+        needed: Bytes that this call needs, where smaller ones are still taken; else 0.
+    """
+
+    def __init__(  # noqa: PLR0917  (args are the constructor's arguments)
+        self, path: str, what: str, total: int, left: int, reserve: int, needed: int = 0
+    ) -> None:
+        super().__init__(path, what, total, left, reserve, needed)
+        self.path = path
+        self.what = what
+        self.total = total
+        self.left = left
+        self.reserve = reserve
+        self.needed = needed
+
+    def __str__(self) -> str:
+        thing, advice = _FULL[self.what]
+        full = f"{thing.format(self.total)} has {self.left:,} bytes left"
+        if self.reserve:
+            full += f", and {self.reserve:,} are kept for work under way"
+        if self.needed:
+            return (
+                f"the journal {self.path!r} has no room for a message of {self.needed:,} bytes: {full}; nothing was "
+                f"written. Smaller ones are taken. {advice}."
+            )
+        return (
+            f"the journal {self.path!r} is full: {full}; nothing was written. {advice}; new work is taken again as "
+            f"soon as there is room."
+        )
+
+
+#: What is full, and what to do.
+_FULL = {
+    "quota": (
+        "its quota of {:,} bytes",
+        "Purge runs that have ended, or open it with a larger journal_quota",
+    ),
+    "disk": ("its file system of {:,} bytes", "Free some space there, or purge runs that have ended"),
+    "map": (
+        "its data file of at most {:,} bytes",
+        "Purge runs that have ended, or open it with a larger journal_quota or map_size",
+    ),
+    "file": (
+        "its data file, which this process may not make larger than {:,} bytes,",
+        "Raise the limit on the size of files (ulimit -f), or purge runs that have ended",
+    ),
+}
 
 
 class JournalLockedError(JournalError):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import lmdb
 
+from .disk_trouble import full_error, is_read_only
 from .errors import (
     JournalAccessError,
     JournalCorruptError,
@@ -240,7 +241,12 @@ def open_error(path: str, error: Exception) -> JournalError:
         return JournalCorruptError(
             f"the data file of the journal {path!r} is damaged ({text}): restore it from a backup"
         )
-    if "already open in this process" in text:
+    full = full_error(path, error)
+    if full is not None:
+        return full
+    if is_read_only(path):
+        reason = f"{text}: its file system is mounted read-only, mount it for reading and writing"
+    elif "already open in this process" in text:
         reason = (
             "this process has it open outside of Everact, or was forked from one that has it open: "
             "start the process with the spawn or forkserver method, or open the journal only after the fork"

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 import lmdb
 
+from .disk_trouble import write_error
 from .errors import JournalAccessError, JournalClosedError, JournalLockedError
 from .tables import Table
 
@@ -47,10 +48,7 @@ class WriterLock:
             # O_CLOEXEC: a program that this process starts must not inherit the lock.
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
         except OSError as error:
-            raise JournalAccessError(
-                f"the journal {directory!r} cannot be written by this user ({error.strerror}: {path!r}): "
-                f"change the owner or the rights of the directory, or choose another one"
-            ) from error
+            raise write_error(directory, path, str(error.strerror)) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -116,6 +114,11 @@ class Opened(NamedTuple):
     meta: lmdb._Database
     logs: tuple[lmdb._Database, lmdb._Database]
     tables: dict[Table, lmdb._Database]
+
+    @property
+    def databases(self) -> tuple[lmdb._Database, ...]:
+        """All databases that have a name."""
+        return (self.meta, *self.logs, *self.tables.values())
 
 
 class SharedEnvironment:

@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 
 import lmdb
 
-from .errors import JournalAccessError, JournalLockedError, NotAJournalError
+from .disk_trouble import write_error
+from .errors import JournalLockedError, NotAJournalError
 from .fault_points import fault_point
 from .lmdb_format import (
     DATA_FILE,
@@ -34,6 +35,10 @@ from .lmdb_lock import (
 )
 
 Durability = Literal["fsync", "os"]
+
+_MAX_READERS = 1024
+#: LMDB's table of readers: a slot for each, and its head.
+_TABLE_BYTES = 64 * (_MAX_READERS + 2)
 
 
 class Options(NamedTuple):
@@ -133,10 +138,7 @@ def _check_writable(path: str) -> None:
         (Path(path, LOCK_TABLE), os.R_OK | os.W_OK),
     ):
         if _exists(place) and not os.access(place, wanted):
-            raise JournalAccessError(
-                f"the journal {path!r} cannot be written by this user (Permission denied: {str(place)!r}): "
-                f"change the owner or the rights, or choose another directory"
-            )
+            raise write_error(path, str(place), "Permission denied")
 
 
 def open_environment(path: str, options: Options) -> Opened:
@@ -148,7 +150,12 @@ def open_environment(path: str, options: Options) -> Opened:
     writable, map_size, durability = options
     data, table = Path(path, DATA_FILE), Path(path, LOCK_TABLE)
     durable = durability == "fsync"
+    # A reader must be seen by the writer. Where it cannot be, as nobody made the table yet and this user may not,
+    # there is no writer either.
+    lock = writable or table.exists() or os.access(path, os.W_OK)
     try:
+        if lock:
+            _allocate(table)
         if writable and data.exists() and is_blank(data):
             # LMDB begins anew in an empty file, but not in the zeros that a power cut can leave.
             os.truncate(data, 0)
@@ -158,16 +165,14 @@ def open_environment(path: str, options: Options) -> Opened:
             subdir=True,
             readonly=not writable,
             create=False,
-            # A reader must be seen by the writer. Where it cannot be, as nobody made the table yet and this
-            # user may not, there is no writer either.
-            lock=writable or table.exists() or os.access(path, os.W_OK),
+            lock=lock,
             mode=0o660,
             sync=durable,
             metasync=durable,
             readahead=True,
             writemap=False,
             max_dbs=MAX_DATABASES,
-            max_readers=1024,
+            max_readers=_MAX_READERS,
             max_spare_txns=0,
             lib_version=0,
         )
@@ -183,6 +188,22 @@ def open_environment(path: str, options: Options) -> Opened:
         env.close()
         raise open_error(path, error) from error
     return opened
+
+
+def _allocate(table: Path) -> None:
+    """Give the table of readers all of its blocks.
+
+    LMDB makes it as a sparse file and writes it through memory: on a full disk, to touch a page of it that has no
+    block kills the process (SIGBUS).
+    """
+    # Not without need: closing a file of this process ends the locks that it has on that file.
+    if _exists(table) and (table.stat().st_blocks * 512 >= _TABLE_BYTES or not os.access(table, os.W_OK)):
+        return
+    fd = os.open(table, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+    try:
+        os.posix_fallocate(fd, 0, _TABLE_BYTES)
+    finally:
+        os.close(fd)
 
 
 def _key(path: str) -> tuple[int, int]:

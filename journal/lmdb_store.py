@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from mmap import PAGESIZE
 from pathlib import Path
 
 import lmdb
@@ -27,6 +28,7 @@ from .lmdb_lock import Opened, registry_lock
 from .lmdb_open import Durability, Options, attach_reader, attach_writer, open_environment
 from .lmdb_tables import LmdbChanges, LmdbTables, RecordCache, corrupt, opened_record
 from .log_record import encode_record
+from .space import Space, measure
 from .store import Entry, JournalStore, Location, Position, Tables, Work
 from .tables import NUMBER, Table
 
@@ -48,7 +50,8 @@ class LmdbStore(JournalStore):
 
     Args:
         path: The directory; made, with its parents and a new journal in it, unless ``read_only``.
-        map_size: Bytes of address space for the data file, and so its largest size.
+        map_size: Bytes of address space for the data file, and so its largest size; rounded down to whole pages.
+            A file that is larger already does not grow.
         durability: ``"fsync"``: an append returns when it survives a power cut. ``"os"``: it survives the
             death of this process only; a crash of the machine may lose it or damage the journal.
         read_only: Take no lock and write nothing; the journal must exist. Shares the environment of a
@@ -75,7 +78,7 @@ class LmdbStore(JournalStore):
         self.path = str(Path(path).absolute())
         self.read_only = read_only
         self._pid = os.getpid()
-        self._options = Options(not read_only, map_size, durability)
+        self._options = Options(not read_only, map_size // PAGESIZE * PAGESIZE, durability)
         self._mutex = threading.Lock()
         self._closed = False
         self._failure: BaseException | None = None
@@ -287,6 +290,17 @@ class LmdbStore(JournalStore):
     def _tables(self) -> Generator[LmdbTables]:
         with self._shared as opened, self._begin_read(opened) as txn:
             yield LmdbTables(self.path, opened, txn, self._cache)
+
+    def space(self) -> Space:
+        """How much room there is; see ``JournalStore.space``."""
+        self._check_usable()
+        try:
+            with self._shared as opened, self._begin_read(opened) as txn:
+                return measure(self.path, opened.env, txn, opened.databases)
+        except (lmdb.Error, OSError) as error:
+            raise JournalAccessError(
+                f"the room of the journal {self.path!r} cannot be looked at: {error}"
+            ) from error
 
     def _begin_read(self, opened: Opened) -> lmdb.Transaction[bytes]:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import uuid
 from bisect import bisect_left, insort
@@ -11,6 +13,7 @@ from contextlib import contextmanager
 from .errors import AppendRefusedError, CommitUnknownError, JournalClosedError, JournalCorruptError
 from .fault_points import fault_point
 from .log_record import PlainRecord, encode_record, open_record
+from .space import UNLIMITED, Space
 from .store import Changes, Entry, JournalStore, Location, Position, Segments, Tables, Work
 from .tables import Table
 
@@ -66,6 +69,7 @@ class MemoryJournal:
         journal_id: Random id, 32 hex digits.
         epoch: Epoch of the newest writer.
         state: Log and tables.
+        limit: Bytes that log and tables may have; an append that does not fit fails.
         lock: Held while an append or a takeover changes the others.
     """
 
@@ -74,6 +78,7 @@ class MemoryJournal:
         self.epoch = 0
         # Records are kept encoded, so that every store refuses and keeps exactly the same.
         self.state = _State()
+        self.limit = UNLIMITED
         self.lock = threading.Lock()
 
     @property
@@ -207,6 +212,8 @@ class MemoryStore(JournalStore):
                 raise AppendRefusedError((expected.epoch, expected.sequence), (actual.epoch, actual.sequence))
             try:
                 fault_point("journal.commit.before")
+                if journal.limit < UNLIMITED and len(record) > self.space().room:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  # as a full disk does
                 self._commit(record, work)
                 fault_point("journal.commit.after")
             except BaseException as error:
@@ -275,6 +282,15 @@ class MemoryStore(JournalStore):
         """Return the entries at these locations; see ``JournalStore.read``."""
         self._check_open()
         return _Snapshot(self.backing.state).read(locations)
+
+    def space(self) -> Space:
+        """How much room there is; see ``JournalStore.space``."""
+        self._check_open()
+        state = self.backing.state
+        size = sum(map(len, state.records.values()))
+        for table in state.tables.values():
+            size += sum(len(key) + len(value) for key, value in table.values.items())
+        return Space(size, size, self.backing.limit)
 
     def close(self) -> None:
         """Release the store; the backing journal stays. Safe to call twice."""

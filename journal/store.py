@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
+from .space import Space
 from .tables import Table
 
 #: Entry flags: what start-up must know without decoding the body.
@@ -139,7 +140,12 @@ class JournalStore(ABC):
 
     All methods but ``append`` may be called from any thread; ``append`` from one thread at a time. Every
     method but ``close`` raises ``JournalClosedError`` once the store is closed.
+
+    Attributes:
+        path: Where the journal is, for messages.
     """
+
+    path: str = "in memory"
 
     @property
     @abstractmethod
@@ -209,6 +215,14 @@ class JournalStore(ABC):
 
         Raises:
             JournalCorruptError: A record is missing or cannot be read.
+        """
+
+    @abstractmethod
+    def space(self) -> Space:
+        """How much room there is; cheap enough to be asked now and then between commits.
+
+        Raises:
+            JournalAccessError: It cannot be looked at just now.
         """
 
     @abstractmethod

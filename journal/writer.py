@@ -163,6 +163,12 @@ class GroupCommit:
         return [entry for entry in (*flying, *self.open.entries) if entry.run_key == run_key]
 
     @property
+    def undurable_bytes(self) -> int:
+        """Size of everything that is on its way to the disk, before compression."""
+        flying = self._in_flight.entries if self._in_flight is not None else []
+        return sum(len(entry.body) for entries in (flying, self.open.entries) for entry in entries)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is on its way to the disk, or nothing will go there any more."""
         return self.error is not None or (self._in_flight is None and not self.open.entries)

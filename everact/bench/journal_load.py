@@ -158,13 +158,6 @@ def written_bytes() -> int | None:
     return None
 
 
-def live_bytes(store: LmdbStore) -> int:
-    """Bytes of the pages that hold something."""
-    with store._shared as opened, opened.env.begin() as txn:
-        used = [txn.stat(db) for db in (opened.meta, *opened.logs, *opened.tables.values())]
-    return sum((u["branch_pages"] + u["leaf_pages"] + u["overflow_pages"]) * u["psize"] for u in used)
-
-
 def file_bytes(path: Path) -> int:
     """Bytes that a journal's data file takes on the disk."""
     return (path / "data.mdb").stat().st_blocks * 512

@@ -10,7 +10,7 @@ from ..journal import compaction
 from ..journal.lmdb_store import LmdbStore
 from ..journal.loading import load
 from .bed import Bed
-from .journal_load import BATCH, JournalLoad, file_bytes, live_bytes, written_bytes
+from .journal_load import BATCH, JournalLoad, file_bytes, written_bytes
 from .report import Limit, Line, quantile
 
 #: Active runs, and events written with each.
@@ -211,9 +211,9 @@ def growth(bed: Bed) -> list[Line]:
             started = [it.start() for _ in range(20)]
             it.commit([*turns, *started, *it.batch(100)])
             if len(it.latencies) % 500 == 0:
-                worst = max(worst, file_bytes(it.path) / live_bytes(it.store))
+                worst = max(worst, file_bytes(it.path) / it.store.space().used)
         large = _grown(it, it.events)
-        size, live, events = file_bytes(it.path), live_bytes(it.store), it.events
+        size, live, events = file_bytes(it.path), it.store.space().used, it.events
     finally:
         it.close()
     return [

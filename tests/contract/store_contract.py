@@ -80,6 +80,20 @@ class StoreContract(ABC):
         assert store.position == Position(1, 2)
         assert store.append(Position(1, 2), [entry(2)]) == Position(1, 3)
 
+    def test_space_is_used_by_what_is_appended(self, store):
+        before = store.space()
+        assert before.used <= before.size <= before.limit
+        store.append(store.position, [entry(1, os.urandom(100_000))])
+        after = store.space()
+        assert 100_000 <= after.used - before.used < 120_000
+        assert after.size >= after.used
+        assert after.room <= before.room
+
+    def test_space_of_a_closed_store_is_not_looked_at(self, store):
+        store.close()
+        with pytest.raises(JournalClosedError):
+            store.space()
+
     def test_entries_come_back_as_they_were(self, store):
         entries = [
             Entry(1, 1, STARTS_RUN, 0, b""),

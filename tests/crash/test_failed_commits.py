@@ -447,7 +447,6 @@ async def test_mail_for_a_run_that_never_was_is_answered(runtime, store):
 
 
 REOPENING = {
-    "access": lambda store: store.reopen_errors.append(JournalAccessError("no rights any more")),
     "system": lambda store: store.reopen_errors.append(OSError("no disk any more")),
     "reading": lambda store: store.scan_errors.append(JournalCorruptError("record 1 is damaged")),
 }
@@ -488,6 +487,53 @@ async def test_a_runtime_without_a_journal_stops_and_says_so(store, trouble):
         assert kinds(later) == [CommitUnknownError] * 12
         assert all(error.__cause__ is not None for error in later)
     assert kinds(await both(ref.tell(Keeper.add, "x"))) == [RuntimeClosedError]
+
+
+async def test_a_journal_that_cannot_be_opened_just_now_answers_and_then_goes_on(store, monkeypatch, caplog):
+    monkeypatch.setattr("everact.actors.shard.FIRST_PAUSE", 0.002)
+    monkeypatch.setattr("everact.actors.shard.LONGEST_PAUSE", 0.004)
+    async with (
+        asyncio.timeout(LIMIT),
+        Runtime(store, workflows=WORKFLOWS, activities=ACTIVITIES) as runtime,
+    ):
+        ref = await runtime.spawn(Keeper, id="k")
+        worker = await runtime.spawn(Worker, "async", id="worker")
+        await turns()
+        result = asyncio.create_task(worker.result())
+        await turns()
+        store.reopen_errors = [JournalAccessError("Read-only file system")] * 1000
+        store.failures.append("before")
+        failing = asyncio.create_task(ref.tell(Keeper.add, "lost"))
+        await turns()
+        (lost,) = await both(failing)
+        assert type(lost) is CommitUnknownError
+        world.open.set()  # a result comes in
+        calls = [
+            lambda: runtime.spawn(Keeper),
+            lambda: ref.tell(Keeper.add, "x"),
+            lambda: ref.ask(Keeper.put, "x"),
+            lambda: ref.query(Keeper.get),
+            ref.describe,
+            ref.cancel,
+            ref.terminate,
+            runtime.count_workflows,
+        ]
+        refused = await both(*(call() for call in calls))
+        assert kinds(refused) == [JournalAccessError] * 8
+        assert str(refused[0]) == (
+            f"the journal {store.path!r} cannot be opened just now; nothing was written. It is tried again by itself: "
+            f"Read-only file system"
+        )
+        assert not result.done()
+        store.reopen_errors = []
+        assert await result == "async"
+        assert await ref.query(Keeper.get) == []
+        await ref.tell(Keeper.add, "kept")
+        assert await ref.query(Keeper.get) == ["kept"]
+        assert await runtime.count_workflows() == 2
+    assert [attempt for _word, _key, attempt in world.calls] == [1]
+    for text in ("cannot be opened again just now", "is open again"):
+        assert caplog.text.count(text) == 1
 
 
 async def test_what_was_acknowledged_is_there_after_a_stop(store, tmp_journal):

@@ -113,6 +113,7 @@ FROZEN = {
         "JournalClosedError",
         "JournalCorruptError",
         "JournalError",
+        "JournalFullError",
         "JournalLockedError",
         "JournalVersionError",
         "NondeterminismError",

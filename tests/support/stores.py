@@ -12,6 +12,7 @@ class DelegatingStore(JournalStore):
 
     def __init__(self, inner):
         self.inner = inner
+        self.path = inner.path
 
     @property
     def journal_id(self):
@@ -38,6 +39,9 @@ class DelegatingStore(JournalStore):
 
     def read(self, locations):
         return self.inner.read(locations)
+
+    def space(self):
+        return self.inner.space()
 
     def close(self):
         self.inner.close()
