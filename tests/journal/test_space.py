@@ -99,7 +99,7 @@ def test_the_map_is_filled_while_another_thread_reads(small):
         seen[0] += [sequence for sequence, _entries in rows]
 
     reader = threading.Thread(target=read)
-    with small._shared as opened, opened.env.begin() as txn, txn.cursor(db=opened.databases[0]) as cursor:
+    with small._shared as opened, opened.env.begin() as txn, txn.cursor(db=opened.logs[0]) as cursor:
         assert cursor.first()  # a transaction of its own stays open, too
         reader.start()
         assert begun.wait(20)
