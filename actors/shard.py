@@ -15,7 +15,13 @@ from typing import Any
 from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.compaction import Compactor, Step
-from ..journal.errors import AppendRefusedError, CommitUnknownError, EveractError, PayloadError
+from ..journal.errors import (
+    AppendRefusedError,
+    CommitUnknownError,
+    EveractError,
+    JournalDiskError,
+    PayloadError,
+)
 from ..journal.failures import full_text, safe_message
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
@@ -198,6 +204,10 @@ class Shard:
             log.critical("another writer has taken over the journal, stopping: %s", error)
             self.stop(error)
             return
+        if isinstance(error, JournalDiskError):
+            log.critical("stopping: %s", error)
+            self.stop(error)
+            return
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1)) if self._failures else 0.0
         self._failures += 1
         text = "a commit failed, rebuilding from the journal in %.2g s: %s: %s"
@@ -247,7 +257,7 @@ class Shard:
 
     def stopped(self) -> EveractError:
         """What callers get from a shard that has stopped."""
-        if isinstance(self.error, RuntimeClosedError | AppendRefusedError):
+        if isinstance(self.error, RuntimeClosedError | AppendRefusedError | JournalDiskError):
             return self.error
         error = CommitUnknownError(f"the journal failed and could not be opened again: {self.error}")
         error.__cause__ = self.error

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import lmdb
 
-from .errors import JournalAccessError, JournalClosedError, JournalLockedError
+from .errors import JournalAccessError, JournalClosedError, JournalDiskError, JournalLockedError
 from .tables import Table
 
 #: Name of the lock file in the journal's directory. It is never deleted: that would allow two owners.
@@ -139,15 +139,15 @@ class SharedEnvironment:
         self.users = 0
         self.writer: WriterLock | None = None
         self._opened: Opened | None = opened
+        self._failure: JournalDiskError | None = None
         self._reading = 0
         self._idle = threading.Condition(threading.Lock())
 
     def __enter__(self) -> Opened:
         with self._idle:
-            if self._opened is None:
-                raise JournalClosedError(f"the journal {self.path!r} is not open: open it again")
+            opened = self.opened
             self._reading += 1
-            return self._opened
+            return opened
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -162,18 +162,37 @@ class SharedEnvironment:
         """The open environment, for the writer, which alone may replace it.
 
         Raises:
+            JournalDiskError: The disk failed.
             JournalClosedError: The last ``replace`` failed.
         """
+        self.check_disk()
         if self._opened is None:
             raise JournalClosedError(f"the journal {self.path!r} is not open: open it again")
         return self._opened
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is an environment: no ``fail``, and no ``replace`` that failed, was the last."""
+        return self._opened is not None
+
+    def check_disk(self) -> None:
+        """Raise if the disk has failed since the environment was opened."""
+        if self._failure is not None:
+            raise JournalDiskError(*self._failure.args) from self._failure.__cause__
 
     def replace(self, open_again: Callable[[], Opened], options: object) -> None:
         """Close the environment and open it anew; readers in other threads wait meanwhile."""
         with self._idle:
             self._close()
             self._opened = open_again()
+            self._failure = None
             self.options = options
+
+    def fail(self, failure: JournalDiskError) -> None:
+        """Close the environment for everybody in this process: what it shows may not be on disk."""
+        self._failure = failure
+        with self._idle:
+            self._close()
 
     def attach(self) -> None:
         """Count one more user; the caller holds ``registry_lock``."""

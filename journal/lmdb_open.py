@@ -105,7 +105,7 @@ def attach_writer(path: str, options: Options) -> SharedEnvironment:
                 shared = SharedEnvironment(path, key, opened, options)
             else:
                 lock.state_owner()
-                if shared.options != options:
+                if shared.options != options or not shared.is_open:
                     shared.replace(lambda: open_environment(path, options), options)
         except BaseException:
             lock.release()

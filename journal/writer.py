@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from .compaction import Step
-from .errors import CommitUnknownError, EveractError
+from .errors import CommitUnknownError, EveractError, JournalDiskError
 from .events import WorkflowStarted
 from .fault_points import fault_point
 from .store import Entry, JournalStore, Position
@@ -251,6 +251,8 @@ class GroupCommit:
 
     def unknown(self) -> EveractError:
         """What callers get when a commit has failed."""
+        if isinstance(self.error, JournalDiskError):
+            return self.error
         error = CommitUnknownError(
             f"the journal could not confirm a commit ({type(self.error).__name__}: {self.error}); whether it is "
             f"on disk is unknown. Repeat the call with the same request_id: it is applied once."

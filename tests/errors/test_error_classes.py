@@ -24,6 +24,7 @@ ARGUMENTS = {
     "ApplicationError": ("no stock", 7, {"item": "tea"}),
     "FailureGroupError": ("two things failed", [ApplicationError("a"), ValueError("b")]),
     "ForbiddenInWorkflowError": ("loop.stop", "return from run"),
+    "JournalDiskError": ("/orders", "a sync failed"),
     "JournalLockedError": ("/orders", 4711),
     "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9),
     "PayloadDecodeError": ("expected int", "result of activity charge", "$.price"),
