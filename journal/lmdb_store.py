@@ -29,6 +29,7 @@ from .lmdb_lock import Opened, registry_lock
 from .lmdb_open import Durability, Options, attach_reader, attach_writer, open_environment
 from .lmdb_tables import LmdbChanges, LmdbTables, RecordCache, corrupt, opened_record
 from .log_record import encode_record
+from .reader_table import ReaderWatch
 from .store import Entry, JournalStore, Location, Position, Tables, Work
 from .tables import NUMBER, Table
 
@@ -83,6 +84,7 @@ class LmdbStore(JournalStore):
         self._closed = False
         self._failure: BaseException | None = None
         self._data_file: DataFile | None = None
+        self._readers = ReaderWatch(self.path)
         self._cache = RecordCache()
         self._shared = (attach_reader if read_only else attach_writer)(self.path, self._options)
         try:
@@ -157,6 +159,7 @@ class LmdbStore(JournalStore):
                     f"the commit of record {expected.sequence} to the journal {self.path!r} failed: {error!r}"
                 ) from error
             self._position = Position(expected.epoch, expected.sequence + bool(record))
+            self._readers.look(self._shared.opened.env)
             return self._position
 
     def _commit(self, expected: Position, record: bytes, work: Work | None) -> None:
