@@ -180,6 +180,11 @@ class GroupCommit:
         batch, self.open = self.open, Batch()
         batch.fail(error)
 
+    def forsake(self, error: EveractError) -> None:
+        """In a forked child, where there is no writer thread: write nothing, and let nothing leave."""
+        self.error = error
+        self._in_flight = None
+
     def close(self) -> None:
         """Stop the writer thread after what it has begun; call ``drain`` first to lose nothing."""
         self._queue.put(None)
