@@ -14,8 +14,8 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
@@ -182,7 +182,7 @@ class SharedEnvironment:
 
     def replace(self, open_again: Callable[[], Opened], options: object) -> None:
         """Close the environment and open it anew; readers in other threads wait meanwhile."""
-        with self._idle:
+        with self._alone():
             self._close()
             self._opened = open_again()
             self._failure = None
@@ -191,25 +191,44 @@ class SharedEnvironment:
     def fail(self, failure: JournalDiskError) -> None:
         """Close the environment for everybody in this process: what it shows may not be on disk."""
         self._failure = failure
-        with self._idle:
+        with self._alone():
             self._close()
 
     def attach(self) -> None:
         """Count one more user; the caller holds ``registry_lock``."""
         self.users += 1
 
-    def release(self) -> None:
-        """Count one user less; the last one closes the environment."""
+    def release(self, *, writer: bool) -> None:
+        """Count one user less; the last one closes the environment. A writer gives its lock back, too."""
         with registry_lock():
             self.users -= 1
-            if self.users == 0:
-                _registry.pop(self.key, None)
-                with self._idle:
-                    self._close()
+            is_last = not self.users
+        with self._alone() if is_last else registry_lock():
+            # A store that was opened meanwhile goes on with this environment.
+            if is_last and not self.users and shared_environment(self.key) is self:
+                del _registry[self.key]
+                self._close()
+            # The environment first: another process must not begin while this one could still write.
+            if writer and self.writer is not None:
+                lock, self.writer = self.writer, None
+                lock.release()
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Keep everybody else out: nobody reads, opens or forks inside.
+
+        Nobody is waited for with ``registry_lock`` held: a thread that reads may want to open another journal, or to fork.
+        """
+        while True:
+            with self._idle:
+                while self._reading:
+                    self._idle.wait()
+            with registry_lock(), self._idle:
+                if not self._reading:
+                    yield
+                    return
 
     def _close(self) -> None:
-        while self._reading:
-            self._idle.wait()
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.env.close()

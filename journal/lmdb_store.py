@@ -25,7 +25,7 @@ from .errors import (
 )
 from .fault_points import fault_point
 from .lmdb_format import EPOCH_KEY, ID_KEY, open_error
-from .lmdb_lock import Opened, registry_lock
+from .lmdb_lock import Opened
 from .lmdb_open import Durability, Options, attach_reader, attach_writer, open_environment
 from .lmdb_tables import LmdbChanges, LmdbTables, RecordCache, corrupt, opened_record
 from .log_record import encode_record
@@ -217,8 +217,7 @@ class LmdbStore(JournalStore):
             )
         with self._mutex:
             self._check_usable()
-            with registry_lock():
-                self._shared.replace(lambda: open_environment(self.path, self._options), self._options)
+            self._shared.replace(lambda: open_environment(self.path, self._options), self._options)
             self._cache.clear()
             try:
                 self._position = self._take_over()
@@ -355,12 +354,5 @@ class LmdbStore(JournalStore):
                 return
             self._closed = True
             self._close_data_file()
-            with registry_lock():
-                lock = None
-                if not self.read_only:
-                    lock, self._shared.writer = self._shared.writer, None
-                # The environment first: another process must not begin while this one could still write.
-                self._shared.release()
-                if lock is not None:
-                    lock.release()
+            self._shared.release(writer=not self.read_only)
             self._cache.clear()
