@@ -18,7 +18,7 @@ from .lmdb_format import DATA_FILE
 
 #: A commit that failed for want of room leaves less of it, in bytes.
 ROOM = 16 << 20
-
+#: A full disk, a quota, a limit of the process.
 _NO_ROOM = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 
 
@@ -52,21 +52,19 @@ class DataFile:
             os.fdatasync(self._fd)
         except OSError as failed:
             return f"a sync of its data file failed ({failed.strerror})"
-        if self._lacks_room():
-            return ""  # a write failed, and LMDB does not sync after that
-        return f"a commit failed ({error}) and there is room, so that a failed sync cannot be excluded"
-
-    def _lacks_room(self) -> bool:
-        """Whether the file cannot grow: a full disk, a quota, a limit of the process. This error code is exact."""
         size = os.fstat(self._fd).st_size
         try:
             os.posix_fallocate(self._fd, size, ROOM)
         except OSError as failed:
-            return failed.errno in _NO_ROOM
+            if failed.errno in _NO_ROOM:  # ours is exact; a write failed, and LMDB does not sync after that
+                return ""
+            seen = f"the data file cannot grow ({failed.strerror})"
+        else:
+            seen = "there is room"
         finally:
             with suppress(OSError):
                 os.ftruncate(self._fd, size)
-        return False
+        return f"a commit failed ({error}) and {seen}, so that a failed sync cannot be excluded"
 
     def drop_cache(self) -> None:
         """Let the next reader get what is on disk; call it once no map of this process shows the file."""

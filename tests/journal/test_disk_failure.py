@@ -98,7 +98,8 @@ SYNCS = {
     "failed write with room": (f"write:1:{EIO}", "a commit failed (mdb_txn_commit: Input/output error) and"),
     "failed test for room": (
         f"write:1:{ENOSPC} room:1:{EIO}",
-        "a commit failed (mdb_txn_commit: No space left",
+        "a commit failed (mdb_txn_commit: No space left on device) and the data file cannot grow (Input/output error), "
+        "so that a failed sync cannot be excluded",
     ),
 }
 
@@ -202,28 +203,32 @@ def test_a_store_that_reopens_after_another_failure_notices_a_failed_sync(librar
 
 
 @pytest.fixture
-def failing_device(tmp_path):
-    """A file system with room on a device without; made in a mount namespace, which ends with its process."""
+def file_system(tmp_path):
+    """Makes a file system on a device in memory, in a mount namespace that ends with its process."""
     if os.geteuid() or not all(map(shutil.which, ("unshare", "mkfs.ext4", "losetup"))):
         pytest.skip("needs root to make a file system")
     (tmp_path / "below").mkdir()
     (tmp_path / "mount").mkdir()
-    prepare = f"""
-    mount -t tmpfs -o size=24m none {tmp_path}/below || exit 77
-    truncate -s 64m {tmp_path}/below/image
-    mkfs.ext4 -q -O ^has_journal {tmp_path}/below/image || exit 77
-    mount -o loop {tmp_path}/below/image {tmp_path}/mount || exit 77
-    """
-    probe = subprocess.run(["unshare", "-m", "sh", "-c", prepare], capture_output=True, check=False)
-    if probe.returncode:
-        pytest.skip("may not mount a loop device here")
-    return prepare, tmp_path / "mount" / "journal"
+
+    def within(options, memory):
+        prepare = f"""
+        mount -t tmpfs -o size={memory} none {tmp_path}/below || exit 77
+        truncate -s 64m {tmp_path}/below/image
+        mkfs.ext4 -q {options} {tmp_path}/below/image || exit 77
+        mount -o loop {tmp_path}/below/image {tmp_path}/mount || exit 77
+        """
+        command = ["unshare", "-m", "sh", "-c", prepare + 'exec "$@"', "sh"]
+        if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+            pytest.skip("may not mount a loop device here")
+        return command
+
+    return within, tmp_path / "mount" / "journal"
 
 
 @pytest.mark.slow
-def test_a_device_that_fails_below_a_file_system_with_room_shuts_the_journal(failing_device):
+def test_a_device_that_fails_below_a_file_system_with_room_shuts_the_journal(file_system):
     """The kernel's own failed sync: ENOSPC, while the file system has room."""
-    prepare, path = failing_device
+    within, path = file_system
     source = """
     store = LmdbStore(path)
     acknowledged = 0
@@ -241,6 +246,31 @@ def test_a_device_that_fails_below_a_file_system_with_room_shuts_the_journal(fai
     whole = LmdbStore(path, read_only=True).scan()
     assert [next(whole)[0] for _ in range(acknowledged - 1)] == list(range(1, acknowledged))
     """
-    within = ["unshare", "-m", "sh", "-c", prepare + 'exec "$@"', "sh"]
-    with Script(source, path, within=within) as script:
+    with Script(source, path, within=within("-O ^has_journal", "24m")) as script:
         assert script.finish() == ["a sync of its data file failed (No space left on device)"]
+
+
+@pytest.mark.slow
+def test_a_file_system_that_turns_read_only_shuts_the_journal(file_system):
+    """As ext4 does by itself after an error of its device."""
+    within, path = file_system
+    source = """
+    import subprocess
+    store = LmdbStore(path)
+    store.append(store.position, [entry(1)])
+    subprocess.run(["mount", "-o", "remount,abort", os.path.dirname(path)], check=True)
+    try:
+        store.append(store.position, [entry(2)])
+    except JournalDiskError as error:
+        say(error.reason)
+    store.close()
+    try:
+        LmdbStore(path)
+    except JournalAccessError as error:
+        say(error)
+    assert list(LmdbStore(path, read_only=True).scan()) == [(1, [entry(1)])]
+    """
+    with Script(source, path, within=within("", "128m")) as script:
+        failed, refused = script.finish()
+    assert failed == "a sync of its data file failed (Read-only file system)"
+    assert "cannot be written by this user (Read-only file system" in refused
