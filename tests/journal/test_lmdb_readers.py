@@ -213,7 +213,7 @@ def test_a_full_map_with_an_open_iterator_and_a_read_in_another_thread(tmp_journ
 
     def read():
         with store._shared as opened, opened.env.begin() as txn:
-            cursor = txn.cursor(db=opened.log)
+            cursor = txn.cursor(db=opened.logs[0])
             cursor.first()
             reading.set()
             assert full.wait(30)
