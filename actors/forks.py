@@ -1,8 +1,8 @@
 """A forked child of a program with an open ``Runtime``: it can do its parent no harm, and is told what it cannot use.
 
 The child has a copy of everything but the threads: it would wait for ever for a writer that is not there, carry out
-effects that the parent carries out, and, on asyncio's own loop, change the one epoll object that both processes have (when
-the child closes its loop, the parent's is never woken again: tried).
+effects that the parent carries out, and, on asyncio's own loop, change the one epoll object that both processes have
+(tried: when the child closes its loop, the parent's is never woken again).
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class SharedEnvironment:
     def _alone(self) -> Generator[None]:
         """Keep everybody else out: nobody reads, opens or forks inside.
 
-        Nobody is waited for with ``registry_lock`` held: a thread that reads may want to open another journal, or to fork.
+        Readers are waited for without ``registry_lock``: such a thread may want to open another journal, or to fork.
         """
         while True:
             with self._idle:

@@ -98,8 +98,7 @@ SYNCS = {
     "failed write with room": (f"write:1:{EIO}", "a commit failed (mdb_txn_commit: Input/output error) and"),
     "failed test for room": (
         f"write:1:{ENOSPC} room:1:{EIO}",
-        "a commit failed (mdb_txn_commit: No space left on device) and the data file cannot grow (Input/output error), "
-        "so that a failed sync cannot be excluded",
+        "a commit failed (mdb_txn_commit: No space left on device) and the data file cannot grow (Input/output er",
     ),
 }
 
