@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from os import PathLike, fspath
@@ -40,6 +41,7 @@ from .errors import (
     WorkflowNotRegisteredError,
 )
 from .event_loop import ForbiddenInWorkflowError
+from .forks import open_runtimes
 from .handles import WorkflowHandle
 from .messenger import Messenger, request_digest
 from .options import (
@@ -137,6 +139,8 @@ class Runtime:
             self._by_run.setdefault(definition.run, []).append(definition)
         self._shard: Shard | None = None
         self._leaving = False
+        self._is_forsaken = False
+        self._pid = 0
         self._store: JournalStore | None = None
         self.name = check_text("the name of a Runtime", name)
         self._messenger = Messenger(self.name, self._open, self._converter, self._workflows)
@@ -162,6 +166,8 @@ class Runtime:
             JournalLockedError: Another process has it open.
             JournalFullError: There is not even room to open it.
         """
+        if self._is_forsaken:
+            raise self._forked()
         if self._shard is not None:
             raise RuntimeError("this Runtime is already entered; make another one")
         loop = asyncio.get_running_loop()
@@ -197,12 +203,16 @@ class Runtime:
             raise
         self._store = store
         self._shard = shard
+        self._pid = os.getpid()
+        open_runtimes.add(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         shard = self._shard
+        if self._is_forsaken:
+            return  # all of it is the parent's
         if shard is None or self._leaving:
             raise RuntimeClosedError("the Runtime is not open: it was not entered, or is already left")
         self._leaving = True
@@ -211,6 +221,7 @@ class Runtime:
             await shard.dispatcher.pool.drain(self._grace)
             await shard.idle()
         finally:
+            open_runtimes.discard(self)
             self._shard = None
             self._leaving = False
             shard.stop(
@@ -221,11 +232,30 @@ class Runtime:
             if self._store is not None:
                 self._store.close()
 
+    def forsake(self) -> asyncio.AbstractEventLoop | None:
+        """In a forked child: be closed without touching what is the parent's; returns the inherited loop."""
+        shard, self._shard = self._shard, None
+        if shard is None:
+            return None
+        self._is_forsaken = True
+        shard.error = self._forked()
+        shard.writer.forsake(shard.error)
+        return shard.loop
+
+    def _forked(self) -> RuntimeClosedError:
+        return RuntimeClosedError(
+            f"this Runtime was entered in process {self._pid}, of which this process {os.getpid()} is a forked child: "
+            f"enter a Runtime of its own on another journal after the fork, or start processes with the spawn or "
+            f"forkserver method. A child that needs none should end by os._exit() or exec."
+        )
+
     def _open(self) -> Shard:
         if running_instance() is not None:
             raise ForbiddenInWorkflowError(
                 "a Runtime or one of its handles", "use it in an async activity, by activity.client()"
             )
+        if self._is_forsaken:
+            raise self._forked()
         # An activity that is let finish within the grace time may still send what it has to send.
         if self._shard is None or (self._leaving and not in_activity()):
             raise RuntimeClosedError(

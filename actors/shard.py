@@ -20,6 +20,7 @@ from ..journal.errors import (
     CommitUnknownError,
     EveractError,
     JournalAccessError,
+    JournalDiskError,
     PayloadError,
 )
 from ..journal.failures import full_text, safe_message
@@ -218,6 +219,10 @@ class Shard:
             log.critical("another writer has taken over the journal, stopping: %s", error)
             self.stop(error)
             return
+        if isinstance(error, JournalDiskError):
+            log.critical("stopping: %s", error)
+            self.stop(error)
+            return
         pause = self._next_pause()
         text = "a commit failed, rebuilding from the journal in %.2g s: %s: %s"
         log.error(text, pause, type(error).__name__, error)
@@ -276,7 +281,7 @@ class Shard:
 
     def stopped(self) -> EveractError:
         """What callers get from a shard that has stopped."""
-        if isinstance(self.error, RuntimeClosedError | AppendRefusedError):
+        if isinstance(self.error, RuntimeClosedError | AppendRefusedError | JournalDiskError):
             return self.error
         error = CommitUnknownError(f"the journal failed and could not be opened again: {self.error}")
         error.__cause__ = self.error

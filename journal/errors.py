@@ -173,6 +173,30 @@ class CommitUnknownError(JournalError):
     """
 
 
+class JournalDiskError(CommitUnknownError):
+    """The journal's disk failed to sync, or this cannot be excluded; the journal is shut in this process.
+
+    What was acknowledged is on disk. Repair the disk, start again, and repeat the call with the same ``request_id``.
+
+    Attributes:
+        path: The journal's directory.
+        reason: What was seen.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"the disk of the journal {self.path!r} failed: {self.reason}. What was acknowledged before is on disk; "
+            f"whether the last commit is, is unknown, so nothing is read or written here any more. Look for the "
+            f"disk's errors in the system's log, mend it, then start this program again and repeat the call with the "
+            f"same request_id: it is applied once."
+        )
+
+
 class JournalCorruptError(JournalError):
     """A stored record cannot be read; the message names the record."""
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import lmdb
 
 from .disk_trouble import write_error
-from .errors import JournalAccessError, JournalClosedError, JournalLockedError
+from .errors import JournalAccessError, JournalClosedError, JournalDiskError, JournalLockedError
 from .tables import Table
 
 #: Name of the lock file in the journal's directory. It is never deleted: that would allow two owners.
@@ -142,15 +142,15 @@ class SharedEnvironment:
         self.users = 0
         self.writer: WriterLock | None = None
         self._opened: Opened | None = opened
+        self._failure: JournalDiskError | None = None
         self._reading = 0
         self._idle = threading.Condition(threading.Lock())
 
     def __enter__(self) -> Opened:
         with self._idle:
-            if self._opened is None:
-                raise JournalClosedError(f"the journal {self.path!r} is not open: open it again")
+            opened = self.opened
             self._reading += 1
-            return self._opened
+            return opened
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -165,35 +165,73 @@ class SharedEnvironment:
         """The open environment, for the writer, which alone may replace it.
 
         Raises:
+            JournalDiskError: The disk failed.
             JournalClosedError: The last ``replace`` failed.
         """
+        self.check_disk()
         if self._opened is None:
             raise JournalClosedError(f"the journal {self.path!r} is not open: open it again")
         return self._opened
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is an environment: no ``fail``, and no ``replace`` that failed, was the last."""
+        return self._opened is not None
+
+    def check_disk(self) -> None:
+        """Raise if the disk has failed since the environment was opened."""
+        if self._failure is not None:
+            raise JournalDiskError(*self._failure.args) from self._failure.__cause__
+
     def replace(self, open_again: Callable[[], Opened], options: object) -> None:
         """Close the environment and open it anew; readers in other threads wait meanwhile."""
-        with self._idle:
+        with self._alone():
             self._close()
             self._opened = open_again()
+            self._failure = None
             self.options = options
+
+    def fail(self, failure: JournalDiskError) -> None:
+        """Close the environment for everybody in this process: what it shows may not be on disk."""
+        self._failure = failure
+        with self._alone():
+            self._close()
 
     def attach(self) -> None:
         """Count one more user; the caller holds ``registry_lock``."""
         self.users += 1
 
-    def release(self) -> None:
-        """Count one user less; the last one closes the environment."""
+    def release(self, *, writer: bool) -> None:
+        """Count one user less; the last one closes the environment. A writer gives its lock back, too."""
         with registry_lock():
             self.users -= 1
-            if self.users == 0:
-                _registry.pop(self.key, None)
-                with self._idle:
-                    self._close()
+            is_last = not self.users
+        with self._alone() if is_last else registry_lock():
+            # A store that was opened meanwhile goes on with this environment.
+            if is_last and not self.users and shared_environment(self.key) is self:
+                del _registry[self.key]
+                self._close()
+            # The environment first: another process must not begin while this one could still write.
+            if writer and self.writer is not None:
+                lock, self.writer = self.writer, None
+                lock.release()
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Keep everybody else out: nobody reads, opens or forks inside.
+
+        Readers are waited for without ``registry_lock``: such a thread may want to open another journal, or to fork.
+        """
+        while True:
+            with self._idle:
+                while self._reading:
+                    self._idle.wait()
+            with registry_lock(), self._idle:
+                if not self._reading:
+                    yield
+                    return
 
     def _close(self) -> None:
-        while self._reading:
-            self._idle.wait()
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.env.close()

@@ -110,15 +110,19 @@ def attach_writer(path: str, options: Options) -> SharedEnvironment:
                 shared = SharedEnvironment(path, key, opened, options)
             else:
                 lock.state_owner()
-                if shared.options != options:
-                    shared.replace(lambda: open_environment(path, options), options)
         except BaseException:
             lock.release()
             raise
         register(shared)
         shared.writer = lock
         shared.attach()
-        return shared
+    if shared.options != options or not shared.is_open:
+        try:
+            shared.replace(lambda: open_environment(path, options), options)
+        except BaseException:
+            shared.release(writer=True)
+            raise
+    return shared
 
 
 def _exists(place: Path) -> bool:

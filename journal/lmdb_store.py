@@ -15,19 +15,22 @@ from pathlib import Path
 
 import lmdb
 
+from .disk_failure import DataFile
 from .errors import (
     AppendRefusedError,
     CommitUnknownError,
     JournalAccessError,
     JournalClosedError,
+    JournalDiskError,
     JournalError,
 )
 from .fault_points import fault_point
 from .lmdb_format import EPOCH_KEY, ID_KEY, open_error
-from .lmdb_lock import Opened, registry_lock
+from .lmdb_lock import Opened
 from .lmdb_open import Durability, Options, attach_reader, attach_writer, open_environment
 from .lmdb_tables import LmdbChanges, LmdbTables, RecordCache, corrupt, opened_record
 from .log_record import encode_record
+from .reader_table import ReaderWatch
 from .space import Space, measure
 from .store import Entry, JournalStore, Location, Position, Tables, Work
 from .tables import NUMBER, Table
@@ -63,6 +66,7 @@ class LmdbStore(JournalStore):
         JournalVersionError: The journal has another format version; nothing was changed.
         JournalAccessError: The directory cannot be created, read or written.
         JournalCorruptError: The data file was cut or is damaged; nothing was changed.
+        JournalDiskError: The first commit could not be synced.
     """
 
     def __init__(
@@ -82,6 +86,8 @@ class LmdbStore(JournalStore):
         self._mutex = threading.Lock()
         self._closed = False
         self._failure: BaseException | None = None
+        self._data_file: DataFile | None = None
+        self._readers = ReaderWatch(self.path)
         self._cache = RecordCache()
         self._shared = (attach_reader if read_only else attach_writer)(self.path, self._options)
         try:
@@ -90,7 +96,7 @@ class LmdbStore(JournalStore):
             if not read_only:
                 self._position = self._take_over()
                 fault_point("journal.open.after")
-        except lmdb.Error as error:
+        except (lmdb.Error, OSError) as error:
             self.close()
             raise open_error(self.path, error) from error
         except BaseException:
@@ -125,6 +131,7 @@ class LmdbStore(JournalStore):
             AppendRefusedError: Epoch or sequence differ; nothing was written.
             JournalClosedError: The store is closed, or was inherited by a fork; nothing was written.
             CommitUnknownError: This or an earlier commit failed; ``reopen`` to go on.
+            JournalDiskError: The disk failed in this or an earlier commit; this store is of no more use.
             JournalError: The store is read-only; nothing was written.
             ValueError: An entry cannot be stored, or there is none; nothing was written.
         """
@@ -145,7 +152,7 @@ class LmdbStore(JournalStore):
                 fault_point("journal.commit.before")
                 self._commit(expected, record, work)
                 fault_point("journal.commit.after")
-            except AppendRefusedError:
+            except (AppendRefusedError, JournalDiskError):
                 raise
             except BaseException as error:
                 self._failure = error
@@ -155,6 +162,7 @@ class LmdbStore(JournalStore):
                     f"the commit of record {expected.sequence} to the journal {self.path!r} failed: {error!r}"
                 ) from error
             self._position = Position(expected.epoch, expected.sequence + bool(record))
+            self._readers.look(self._shared.opened.env)
             return self._position
 
     def _commit(self, expected: Position, record: bytes, work: Work | None) -> None:
@@ -172,12 +180,28 @@ class LmdbStore(JournalStore):
             if work is not None:
                 work(changes)
             fault_point("journal.commit.written")
-            txn.commit()
+            self._sync(txn)
         except BaseException:
             # After a failed commit the transaction is already gone, which abort may report.
             with suppress(Exception):
                 txn.abort()
             raise
+
+    def _sync(self, txn: lmdb.Transaction[bytes]) -> None:
+        """Commit; when the disk may have failed to sync, shut the journal for this process."""
+        try:
+            txn.commit()
+        except lmdb.Error as error:
+            if self._data_file is None:  # nothing is synced
+                raise
+            reason = self._data_file.sync_failure(error)
+            if not reason:
+                raise
+            failure = JournalDiskError(self.path, reason)
+            failure.__cause__ = error
+            self._shared.fail(failure)
+            self._data_file.drop_cache()
+            raise failure from error
 
     def reopen(self) -> Position:
         """Begin a new writer incarnation; see ``JournalStore.reopen``.
@@ -187,6 +211,7 @@ class LmdbStore(JournalStore):
         Raises:
             JournalClosedError: The store is closed, or was inherited by a fork.
             JournalAccessError: The journal cannot be opened or written; ``reopen`` may be tried again.
+            JournalDiskError: The disk failed, now or in an earlier commit.
         """
         self._check_usable()
         if self.read_only:
@@ -195,22 +220,30 @@ class LmdbStore(JournalStore):
             )
         with self._mutex:
             self._check_usable()
-            with registry_lock():
-                self._shared.replace(lambda: open_environment(self.path, self._options), self._options)
+            self._close_data_file()
+            self._shared.replace(lambda: open_environment(self.path, self._options), self._options)
             self._cache.clear()
             try:
                 self._position = self._take_over()
-            except lmdb.Error as error:
+            except (lmdb.Error, OSError) as error:
                 raise open_error(self.path, error) from error
             self._failure = None
             return self._position
 
     def _take_over(self) -> Position:
         opened = self._shared.opened
+        if self._options.durability == "fsync":
+            self._data_file = DataFile(self.path)
         with opened.env.begin(write=True) as txn:
             epoch, sequence = LmdbTables(self.path, opened, txn, self._cache).position
             txn.put(EPOCH_KEY, NUMBER.pack(epoch + 1), db=opened.meta)
+            self._sync(txn)
         return Position(epoch + 1, sequence)
+
+    def _close_data_file(self) -> None:
+        if self._data_file is not None:
+            self._data_file.close()
+            self._data_file = None
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, list[Entry]]]:
         """Yield the commit records that exist at the first step; see ``JournalStore.scan``."""
@@ -322,6 +355,7 @@ class LmdbStore(JournalStore):
             )
         if self._closed:
             raise JournalClosedError(f"the journal {self.path!r} is closed: open it again")
+        self._shared.check_disk()
 
     def close(self) -> None:
         """Release the store and its lock; waits for a running append. Safe to call twice, and in a child."""
@@ -331,12 +365,6 @@ class LmdbStore(JournalStore):
             if self._closed:
                 return
             self._closed = True
-            with registry_lock():
-                lock = None
-                if not self.read_only:
-                    lock, self._shared.writer = self._shared.writer, None
-                # The environment first: another process must not begin while this one could still write.
-                self._shared.release()
-                if lock is not None:
-                    lock.release()
+            self._close_data_file()
+            self._shared.release(writer=not self.read_only)
             self._cache.clear()

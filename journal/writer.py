@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from .compaction import Step
-from .errors import CommitUnknownError, EveractError
+from .errors import CommitUnknownError, EveractError, JournalDiskError
 from .events import WorkflowStarted
 from .fault_points import fault_point
 from .store import Entry, JournalStore, Position
@@ -186,6 +186,11 @@ class GroupCommit:
         batch, self.open = self.open, Batch()
         batch.fail(error)
 
+    def forsake(self, error: EveractError) -> None:
+        """In a forked child, where there is no writer thread: write nothing, and let nothing leave."""
+        self.error = error
+        self._in_flight = None
+
     def close(self) -> None:
         """Stop the writer thread after what it has begun; call ``drain`` first to lose nothing."""
         self._queue.put(None)
@@ -257,6 +262,8 @@ class GroupCommit:
 
     def unknown(self) -> EveractError:
         """What callers get when a commit has failed."""
+        if isinstance(self.error, JournalDiskError):
+            return self.error
         error = CommitUnknownError(
             f"the journal could not confirm a commit ({type(self.error).__name__}: {self.error}); whether it is "
             f"on disk is unknown. Repeat the call with the same request_id: it is applied once."

@@ -25,6 +25,7 @@ ARGUMENTS = {
     "FailureGroupError": ("two things failed", [ApplicationError("a"), ValueError("b")]),
     "ForbiddenInWorkflowError": ("loop.stop", "return from run"),
     "JournalFullError": ("/orders", "quota", 8 << 20, 1 << 20, 1 << 20, 0),
+    "JournalDiskError": ("/orders", "a sync failed"),
     "JournalLockedError": ("/orders", 4711),
     "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9),
     "PayloadDecodeError": ("expected int", "result of activity charge", "$.price"),

@@ -22,11 +22,14 @@ def entry(number):
 
 
 class Script:
-    """A Python process running ``source``; ``with`` makes sure that it is over in the end."""
+    """A Python process running ``source``; ``with`` makes sure that it is over in the end.
 
-    def __init__(self, source, path, **environment):
+    ``within`` is a command that ends by running the rest of its line.
+    """
+
+    def __init__(self, source, path, *, within=(), **environment):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + textwrap.dedent(source), os.fspath(path)],
+            [*within, sys.executable, "-c", PRELUDE + textwrap.dedent(source), os.fspath(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -112,6 +112,7 @@ FROZEN = {
         "JournalAccessError",
         "JournalClosedError",
         "JournalCorruptError",
+        "JournalDiskError",
         "JournalError",
         "JournalFullError",
         "JournalLockedError",
