@@ -149,7 +149,7 @@ class Step:
                 continue
             self.through[move.key] = new[-1].first_event
             if through:
-                last = next(changes.scan(Table.HISTORIES, *run_range(move.key), reverse=True), None)
+                last = changes.last(Table.HISTORIES, *run_range(move.key))
                 if last is not None and len(last[1]) < MERGE_BELOW:
                     new[:0] = history_entries(changes, self._codec, *last)
                     outdated.append(last[0])

@@ -144,20 +144,25 @@ class SharedEnvironment:
         self._opened: Opened | None = opened
         self._failure: JournalDiskError | None = None
         self._reading = 0
-        self._idle = threading.Condition(threading.Lock())
+        self._waiting = 0
+        # Readers take the bare lock: a condition around it costs them three times as much.
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
 
     def __enter__(self) -> Opened:
-        with self._idle:
-            opened = self.opened
+        with self._lock:
+            opened = self._opened
+            if opened is None or self._failure is not None:
+                opened = self.opened
             self._reading += 1
             return opened
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._idle:
+        with self._lock:
             self._reading -= 1
-            if not self._reading:
+            if self._waiting and not self._reading:
                 self._idle.notify_all()
 
     @property
@@ -224,8 +229,10 @@ class SharedEnvironment:
         """
         while True:
             with self._idle:
+                self._waiting += 1
                 while self._reading:
                     self._idle.wait()
+                self._waiting -= 1
             with registry_lock(), self._idle:
                 if not self._reading:
                     yield

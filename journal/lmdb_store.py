@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from mmap import PAGESIZE
 from pathlib import Path
+from types import TracebackType
 
 import lmdb
 
@@ -290,12 +291,10 @@ class LmdbStore(JournalStore):
         with self._tables() as tables:
             return tables.read(locations)
 
-    @contextmanager
-    def view(self) -> Generator[Tables]:
+    def view(self) -> AbstractContextManager[Tables]:
         """The tables at this moment; see ``JournalStore.view``."""
         self._check_usable()
-        with self._tables() as tables:
-            yield tables
+        return self._tables()
 
     def rows(
         self, table: Table, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
@@ -319,10 +318,8 @@ class LmdbStore(JournalStore):
             else:
                 start = rows[-1][0] + b"\0"
 
-    @contextmanager
-    def _tables(self) -> Generator[LmdbTables]:
-        with self._shared as opened, self._begin_read(opened) as txn:
-            yield LmdbTables(self.path, opened, txn, self._cache)
+    def _tables(self) -> _View:
+        return _View(self)
 
     def space(self) -> Space:
         """How much room there is; see ``JournalStore.space``."""
@@ -368,3 +365,30 @@ class LmdbStore(JournalStore):
             self._close_data_file()
             self._shared.release(writer=not self.read_only)
             self._cache.clear()
+
+
+class _View(AbstractContextManager[LmdbTables]):
+    """A read transaction. A class: each start of a run has one, and a generator costs as much as all else in it."""
+
+    __slots__ = ("_store", "_txn")
+
+    def __init__(self, store: LmdbStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> LmdbTables:
+        store = self._store
+        opened = store._shared.__enter__()
+        try:
+            self._txn = store._begin_read(opened)
+        except BaseException:
+            store._shared.__exit__(None, None, None)
+            raise
+        return LmdbTables(store.path, opened, self._txn, store._cache)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._txn.abort()
+        finally:
+            self._store._shared.__exit__(kind, error, trace)

@@ -71,21 +71,29 @@ class LmdbTables(Tables):
         self._opened = opened
         self._txn = txn
         self._cache = cache
-        self._current, sealed, first = SEGMENTS.unpack(txn.get(SEGMENT_KEY, b"", db=opened.meta))
-        self._segments = Segments(sealed, first)
+        self._known: tuple[int, Segments] | None = None
 
     @property
     def segments(self) -> Segments:
         """The segments of the log."""
-        return self._segments
+        return self._layout()[1]
+
+    def _layout(self) -> tuple[int, Segments]:
+        """Which log is appended to, and the segments; read when it is first asked for."""
+        known = self._known
+        if known is None:
+            current, sealed, first = SEGMENTS.unpack(self._txn.get(SEGMENT_KEY, b"", db=self._opened.meta))
+            known = self._known = current, Segments(sealed, first)
+        return known
 
     @property
     def position(self) -> Position:
         """Epoch of the newest writer, and sequence of the next record."""
         (epoch,) = NUMBER.unpack(self._txn.get(EPOCH_KEY, b"", db=self._opened.meta))
-        cursor = self._txn.cursor(db=self._opened.logs[self._current])
+        current, segments = self._layout()
+        cursor = self._txn.cursor(db=self._opened.logs[current])
         if not cursor.last():
-            return Position(epoch, self._segments.current)
+            return Position(epoch, segments.current)
         return Position(epoch, NUMBER.unpack(cursor.key())[0] + 1)
 
     def log_cursor(self, sequence: int) -> lmdb.Cursor[bytes]:
@@ -93,7 +101,8 @@ class LmdbTables(Tables):
         return self._txn.cursor(db=self._log(sequence))
 
     def _log(self, sequence: int) -> lmdb._Database:
-        return self._opened.logs[self._current ^ (sequence < self._segments.current)]
+        current, segments = self._layout()
+        return self._opened.logs[current ^ (sequence < segments.current)]
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         """The value of a key; see ``Tables.get``."""
@@ -123,6 +132,16 @@ class LmdbTables(Tables):
                 yield key, value
         except lmdb.Error as error:
             raise self._damaged(table, error) from error
+
+    def last(self, table: Table, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
+        """The last row of a range; see ``Tables.last``."""
+        try:
+            cursor = self._txn.cursor(db=self._opened.tables[table])
+            found = cursor.prev() if cursor.set_range(stop) else cursor.last()
+            row = cursor.item() if found else None
+        except lmdb.Error as error:
+            raise self._damaged(table, error) from error
+        return row if row is not None and row[0] >= start else None
 
     def read(self, locations: Iterable[Location]) -> list[Entry]:
         """Return entries of the log; each record is read and decompressed once."""
@@ -169,7 +188,7 @@ class LmdbChanges(LmdbTables, Changes):
 
     def add(self, sequence: int, record: bytes) -> None:
         """Append a commit record."""
-        cursor = self._txn.cursor(db=self._opened.logs[self._current])
+        cursor = self._txn.cursor(db=self._opened.logs[self._layout()[0]])
         if not cursor.put(NUMBER.pack(sequence), record, append=True):
             raise RuntimeError(f"LMDB skipped record {sequence}")
 
@@ -192,18 +211,20 @@ class LmdbChanges(LmdbTables, Changes):
 
     def seal(self) -> None:
         """Use the other segment from the next append on; see ``Changes.seal``."""
-        if self._segments.sealed:
+        current, segments = self._layout()
+        if segments.sealed:
             raise RuntimeError("there is a sealed segment already")
-        self._set_segments(self._current ^ 1, Segments(self._segments.current, self.position.sequence))
+        self._set_segments(current ^ 1, Segments(segments.current, self.position.sequence))
 
     def drop_sealed(self) -> None:
         """Drop the sealed segment; see ``Changes.drop_sealed``."""
-        self._txn.drop(self._opened.logs[self._current ^ 1], delete=False)
-        self._set_segments(self._current, Segments(0, self._segments.current))
+        current, segments = self._layout()
+        self._txn.drop(self._opened.logs[current ^ 1], delete=False)
+        self._set_segments(current, Segments(0, segments.current))
 
     def _set_segments(self, current: int, segments: Segments) -> None:
         self._txn.put(SEGMENT_KEY, SEGMENTS.pack(current, *segments), db=self._opened.meta)
-        self._current, self._segments = current, segments
+        self._known = current, segments
 
 
 def opened_record(path: str, sequence: int, data: bytes) -> PlainRecord:

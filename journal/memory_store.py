@@ -113,6 +113,9 @@ class _Snapshot(Tables):
             if value is not None:
                 yield key, value
 
+    def last(self, table: Table, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
+        return next(self.scan(table, start, stop, reverse=True), None)
+
     def read(self, locations: Iterable[Location]) -> list[Entry]:
         opened: dict[int, PlainRecord] = {}
         found = []

@@ -315,8 +315,11 @@ class RunIndex:
         if row is not None:
             return row if row.workflow_id == workflow_id else None
         start = text_hash(self._store.journal_id, workflow_id)
+        stop = start + b"\xff" * 9
         with self._store.view() as tables:
-            for key, value in tables.scan(Table.IDS, start, _after(start), reverse=True):
+            if tables.last(Table.IDS, start, stop) is None:
+                return None
+            for key, value in tables.scan(Table.IDS, start, stop, reverse=True):
                 if run_id is not None and value != run_id.encode():
                     continue
                 row = stored_row(tables, NUMBER.unpack_from(key, len(start))[0])
@@ -473,9 +476,3 @@ def stored_row(tables: Tables, key: int) -> RunRow | None:
         if snapshot is not None:
             row.wake = decode_open(snapshot).wake
     return row
-
-
-def _after(prefix: bytes) -> bytes | None:
-    """The first key behind all that begin with this prefix."""
-    number = int.from_bytes(prefix, "big") + 1
-    return None if number >> (8 * len(prefix)) else number.to_bytes(len(prefix), "big")

@@ -98,6 +98,10 @@ class Tables(ABC):
         """Yield ``(key, value)`` with ``start <= key < stop`` in the order of the keys, or backwards."""
 
     @abstractmethod
+    def last(self, table: Table, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
+        """The row with the highest key in ``start <= key < stop``, or None."""
+
+    @abstractmethod
     def read(self, locations: Iterable[Location]) -> list[Entry]:
         """As ``JournalStore.read``."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from enum import Enum
+from functools import lru_cache
 from hashlib import blake2b
 
 
@@ -59,9 +60,13 @@ def text_hash(journal_id: str, *texts: str) -> bytes:
     Keyed with the journal's id, so that nobody can choose ids that meet in one journal after another. Lengths keep
     ("ab", "c") and ("a", "bc") apart.
     """
-    digest = blake2b(digest_size=HASH_SIZE, key=journal_id.encode("ascii"))
+    digest = _keyed(journal_id).copy()
     for text in texts:
         data = text.encode()
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
+        digest.update(b"%d:%b" % (len(data), data))
     return digest.digest()
+
+
+@lru_cache(maxsize=16)
+def _keyed(journal_id: str) -> blake2b:
+    return blake2b(digest_size=HASH_SIZE, key=journal_id.encode("ascii"))
