@@ -243,7 +243,7 @@ class Compactor:
         self._sealed_before = segments.current if segments.sealed else 0
         self._todo: list[int] = self._sealed_runs() if segments.sealed else []
         self._left = self._cost(self._todo)
-        self._filled = sum(len(row) for row in index.rows.values()) - self._left
+        self._filled = sum(len(row) - len(row.located(self._sealed_before)) for row in index.rows.values())
         self._samples: list[bytes] = []
         self._sample_bytes = 0
         self._trained: tuple[int, bytes] | None = None

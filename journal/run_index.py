@@ -212,7 +212,8 @@ class RunIndex:
         self.open_runs = 0
         self.crowded: list[int] = []
         self.codec = HistoryCodec()
-        self._late: set[int] = set()
+        self._late: set[int] = set()  # those of ``rows`` that are not in the order of their keys
+        self._newest = 0
 
     # --- the overlay
 
@@ -262,6 +263,10 @@ class RunIndex:
 
     def _insert(self, row: RunRow) -> None:
         self.rows[row.key] = row
+        if row.key < self._newest:
+            self._late.add(row.key)
+        else:
+            self._newest = row.key
         before = self.by_workflow_id.get(row.workflow_id)
         if before is None or before.key < row.key:
             self.by_workflow_id[row.workflow_id] = row
@@ -279,7 +284,6 @@ class RunIndex:
             raise JournalCorruptError(f"run {key} has entries in the log, but its start is missing")
         if key not in self.rows:
             self._insert(row)
-            self._late.add(key)
         return row
 
     def drop(self, row: RunRow) -> None:
