@@ -32,7 +32,9 @@ class Table(Enum):
     DEDUPE_1 = "dedupe1"
     #: Large payloads, see ``blobs``.
     BLOBS = "blobs"
-    #: Messages from shard to shard.
+    #: (run key, address of a blob) -> nothing: which runs refer to which blobs.
+    BLOB_RUNS = "blob runs"
+    #: (destination shard, sequence) -> a message for a run there, see ``outbox``.
     OUTBOX = "outbox"
     #: Facts about the tables: counts, dictionaries, generations.
     FACTS = "facts"

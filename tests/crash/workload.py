@@ -26,12 +26,6 @@ from everact.exceptions import (
 )
 from everact.journal import compaction, run_index
 
-# Small segments, so that the log is moved into the tables all the time and every life ends somewhere in it.
-compaction.WINDOW = 60
-compaction.WINDOW_PER_RUN = 1
-compaction.SAMPLES = 20
-run_index.CROWD = compaction.CROWD = 8
-
 WORKFLOWS = 50
 #: Workflows that the driver has in hand at a time: fewer make more and smaller commits.
 LANES = 10
@@ -345,4 +339,9 @@ async def main(path, acknowledged):
 
 
 if __name__ == "__main__":
+    # Small segments, so that the log is moved into the tables all the time and every life ends somewhere in it.
+    compaction.WINDOW = 60
+    compaction.WINDOW_PER_RUN = 1
+    compaction.SAMPLES = 20
+    run_index.CROWD = compaction.CROWD = 8
     asyncio.run(main(sys.argv[1], json.loads(sys.stdin.readline() or "{}")))
