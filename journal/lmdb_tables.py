@@ -72,6 +72,7 @@ class LmdbTables(Tables):
         self._txn = txn
         self._cache = cache
         self._known: tuple[int, Segments] | None = None
+        self._own = 0  # the record of this very transaction: nobody else may find it in the cache
 
     @property
     def segments(self) -> Segments:
@@ -165,16 +166,20 @@ class LmdbTables(Tables):
         Raises:
             JournalCorruptError: It is missing or cannot be read.
         """
+        # What was dropped may still be in the cache.
+        if sequence < self.segments.first:
+            raise corrupt(self._path, sequence, "it is missing")
         record = self._cache.get(sequence)
         if record is None:
             try:
-                data = self._txn.get(NUMBER.pack(max(sequence, 0)), db=self._log(sequence))
+                data = self._txn.get(NUMBER.pack(sequence), db=self._log(sequence))
             except lmdb.Error as error:
                 raise corrupt(self._path, sequence, str(error)) from error
             if data is None:
                 raise corrupt(self._path, sequence, "it is missing")
             record = opened_record(self._path, sequence, data)
-            self._cache.put(sequence, record)
+            if sequence != self._own:
+                self._cache.put(sequence, record)
         return record
 
     def _damaged(self, table: Table, error: Exception) -> JournalCorruptError:
@@ -191,6 +196,7 @@ class LmdbChanges(LmdbTables, Changes):
         cursor = self._txn.cursor(db=self._opened.logs[self._layout()[0]])
         if not cursor.put(NUMBER.pack(sequence), record, append=True):
             raise RuntimeError(f"LMDB skipped record {sequence}")
+        self._own = sequence
 
     def put(self, table: Table, items: Sequence[tuple[bytes, bytes]]) -> None:
         """Set values; see ``Changes.put``."""
