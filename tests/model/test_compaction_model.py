@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from support.clock import SECOND, START
 from support.journal_model import Host, Model, make_tiny, some_turn
 
@@ -68,7 +74,9 @@ class JournalMachine(RuleBasedStateMachine):
             keys = self.open_keys()
             if keys:
                 self.number += 1
-                some_turn(self.host, keys[(which + step * choice) % len(keys)], choice + step * which, self.number)
+                some_turn(
+                    self.host, keys[(which + step * choice) % len(keys)], choice + step * which, self.number
+                )
 
     @rule(which=NUMBERS, count=st.integers(5, 12))
     def turns_of_one_run(self, which, count):

@@ -5,6 +5,7 @@ store, an index and a ``Compactor``, turn by turn and commit by commit, so that 
 """
 
 from collections import Counter
+from types import SimpleNamespace
 
 from everact.journal import compaction, run_index
 from everact.journal import events as ev
@@ -45,7 +46,7 @@ def make_tiny(monkeypatch, **settings):
     for name, value in {**TINY, **settings}.items():
         monkeypatch.setattr(compaction, name, value)
     monkeypatch.setattr(run_index, "CROWD", compaction.CROWD)
-    monkeypatch.setattr(compaction.threading, "Thread", AtOnce)
+    monkeypatch.setattr(compaction, "threading", SimpleNamespace(Thread=AtOnce))
 
 
 class Model:
@@ -250,7 +251,9 @@ class Host:
         key = self.next_key
         self.next_key += 1
         self.states[key] = RunState()
-        started = ev.WorkflowStarted(workflow_id, f"run-{key}", kind, (), request_id, b"d" if request_id else b"")
+        started = ev.WorkflowStarted(
+            workflow_id, f"run-{key}", kind, (), request_id, b"d" if request_id else b""
+        )
         self.started[key] = started
         self.turn(key, ev.Turn((started,)))
         return key
@@ -320,7 +323,9 @@ def some_turn(host, key, choice, number):
             record = turn((ev.SignalReceived("s"),), (ev.UpdateCompleted(update, NULL),))
         case 5 | 6:
             command = 1000 + number
-            record = turn((ev.SignalReceived("t"),), (ev.TimerStarted(command, 5, host.now + 5 + number % 7),))
+            record = turn(
+                (ev.SignalReceived("t"),), (ev.TimerStarted(command, 5, host.now + 5 + number % 7),)
+            )
         case 7 if timer is not None:
             record = turn((ev.TimerFired(timer),), (ev.ConditionAwaited("here", number),))
         case 8:
