@@ -103,7 +103,6 @@ class Step:
         self.clears_requests = False
         self.error: JournalCorruptError | None = None
         self.samples: list[bytes] = []
-        self.through: dict[int, int] = {}
 
     def __call__(self, changes: Changes) -> None:
         """Write it all (writer thread)."""
@@ -142,15 +141,11 @@ class Step:
         outdated: list[bytes] = []
         encode = self._codec.encode
         for move in self.moves:
-            through = move.run.through
-            taken = islice(entries, len(move.locations))
-            new = [entry for entry in taken if entry.first_event > through]
-            if not new:
-                continue
-            self.through[move.key] = new[-1].first_event
-            if through:
+            new = list(islice(entries, len(move.locations)))
+            if not move.is_new:
                 last = changes.last(Table.HISTORIES, *run_range(move.key))
-                if last is not None and len(last[1]) < MERGE_BELOW:
+                same_key = EVENT.pack(move.key, new[0].first_event)
+                if last is not None and (len(last[1]) < MERGE_BELOW or last[0] == same_key):
                     new[:0] = history_entries(changes, self._codec, *last)
                     outdated.append(last[0])
             for part in _parts(new):
@@ -170,9 +165,6 @@ class Step:
         for move in self.moves:
             key = NUMBER.pack(move.key)
             run = move.run
-            through = self.through.get(move.key)
-            if through is not None:
-                run = msgspec.structs.replace(run, through=through)
             runs.append((key, encode_run(run)))
             if move.is_new:
                 ids.append((text_hash(self._journal_id, run.workflow_id) + key, run.run_id.encode()))
@@ -200,7 +192,9 @@ def _parts(entries: list[Entry]) -> list[list[Entry]]:
     parts: list[list[Entry]] = []
     size = VALUE_BYTES
     for entry in entries:
-        if size >= VALUE_BYTES or len(parts[-1]) >= VALUE_ENTRIES:
+        full = size >= VALUE_BYTES or len(parts[-1]) >= VALUE_ENTRIES
+        # Turns that only deliver have no events: several entries may begin with the same one, which is a value's key.
+        if full and not (parts and parts[-1][0].first_event == entry.first_event):
             parts.append([])
             size = 0
         parts[-1].append(entry)
@@ -318,7 +312,13 @@ class Compactor:
             if status not in CLOSED:
                 snapshot, wake = encode_open(state)
         run = StoredRun(
-            row.workflow_id, row.run_id, row.workflow_type, status, row.started_at, closed_at, row.through
+            row.workflow_id,
+            row.run_id,
+            row.workflow_type,
+            status,
+            row.started_at,
+            closed_at,
+            locations[-1].sequence,
         )
         names = index.request_ids.get(row.key, ())
         requests = [
@@ -400,7 +400,7 @@ class Compactor:
         for move in step.moves:
             row = index.rows[move.key]
             row.moved(len(move.locations))
-            row.through = step.through.get(move.key, row.through)
+            row.through = move.run.through
             row.stored_status = move.run.status
             row.wake = move.wake
             index.requests_stored(move.key, len(move.requests))

@@ -17,7 +17,6 @@ from hypothesis.stateful import (
 from support.clock import SECOND, START
 from support.journal_model import Host, Model, make_tiny, some_turn
 
-from everact.journal import compaction
 from everact.journal.fault_points import armed
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryJournal, MemoryStore
