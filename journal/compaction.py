@@ -87,7 +87,7 @@ class Step:
         entries: How many entries it moves, for the pace.
         seals: It seals the current segment.
         drops: It drops the sealed one.
-        error: Why it has moved nothing: damage in the log.
+        error: Why it has moved nothing: damage.
         samples: Plain texts of short histories, to train a dictionary on.
     """
 
@@ -113,6 +113,13 @@ class Step:
                 error  # the commit must not fail for it: nothing is moved, everything stays where it is
             )
             return
+        try:
+            self._write(changes, histories, outdated)
+        except JournalCorruptError as error:
+            self.error = error
+            raise
+
+    def _write(self, changes: Changes, histories: list[tuple[bytes, bytes]], outdated: list[bytes]) -> None:
         fault_point("compaction.before")
         # In every table in the order of the keys: neighbours are on one page.
         changes.delete(Table.HISTORIES, outdated)
@@ -230,6 +237,7 @@ class Compactor:
         self._journal_id = store.journal_id
         self._index = index
         self._facts = facts
+        self._step: Step | None = None
         self._state_of = state_of
         self._now = now
         with store.view() as tables:
@@ -293,6 +301,7 @@ class Compactor:
         if not (step.moves or step.seals or step.drops):
             return None
         self._finish(step)
+        self._step = step
         return step
 
     def _size(self) -> int:
@@ -383,6 +392,16 @@ class Compactor:
             )
         return msgspec.structs.replace(facts, generation_size=facts.generation_size + requests)
 
+    @property
+    def damage(self) -> BaseException | None:
+        """Why the next one must not try again after a failed commit; None when the commit did not fail for it."""
+        return self.error or (self._step and self._step.error)
+
+    def stop(self, damage: BaseException) -> None:
+        """Move nothing any more: it would fail for ever, and let commits fail."""
+        self.error = damage
+        log.error("the journal is damaged, its log is no longer moved into the tables: %s", damage)
+
     def committed(self, step: Step, following: int) -> None:
         """Bring the overlay up to a step that is durable.
 
@@ -391,8 +410,7 @@ class Compactor:
             following: Sequence of the next commit record.
         """
         if step.error is not None:
-            self.error = step.error
-            log.error("the journal is damaged, its log is no longer moved into the tables: %s", step.error)
+            self.stop(step.error)
             return
         index = self._index
         self._facts = step.facts

@@ -18,6 +18,9 @@ from .tables import NUMBER, Table
 #: Decompressed records that are kept, in bytes: runs that started together share records.
 CACHE_BYTES = 8 << 20
 
+#: What LMDB says of pages that are not what they should be.
+DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError)
+
 
 class RecordCache:
     """The newest used decompressed commit records, from any thread."""
@@ -201,15 +204,21 @@ class LmdbChanges(LmdbTables, Changes):
     def put(self, table: Table, items: Sequence[tuple[bytes, bytes]]) -> None:
         """Set values; see ``Changes.put``."""
         if items:
-            consumed, _added = self._txn.cursor(db=self._opened.tables[table]).putmulti(items)
+            try:
+                consumed, _added = self._txn.cursor(db=self._opened.tables[table]).putmulti(items)
+            except DAMAGE as error:
+                raise self._damaged(table, error) from error
             if consumed != len(items):
                 raise RuntimeError(f"LMDB took {consumed} of {len(items)} rows for the table {table.value!r}")
 
     def delete(self, table: Table, keys: Iterable[bytes]) -> None:
         """Take keys out; see ``Changes.delete``."""
         db = self._opened.tables[table]
-        for key in keys:
-            self._txn.delete(key, db=db)
+        try:
+            for key in keys:
+                self._txn.delete(key, db=db)
+        except DAMAGE as error:
+            raise self._damaged(table, error) from error
 
     def clear(self, table: Table) -> None:
         """Take everything out; see ``Changes.clear``."""

@@ -286,7 +286,10 @@ class Host:
         except CommitUnknownError as error:
             if self.store.reopen().sequence > sequence:
                 self.model.add(batch)
+            damage = self.compactor.damage
             self.begin()
+            if damage is not None:
+                self.compactor.stop(damage)
             return error
         self.model.add(batch)
         self.index.add(sequence, batch, started)
