@@ -71,7 +71,10 @@ def rebuild(shard: Shard) -> None:
     loaded = load(shard.store)  # all that can fail comes before anything is thrown away
     unknown = shard.writer.unknown()
     old = shard.replace_actors()
+    damage = shard.compactor.damage
     _begin(shard, loaded)
+    if damage is not None:
+        shard.compactor.stop(damage)
     states = loaded.states
     try:
         for key, known in old.items():  # open ones that the log knows nothing new of

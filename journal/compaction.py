@@ -87,7 +87,7 @@ class Step:
         entries: How many entries it moves, for the pace.
         seals: It seals the current segment.
         drops: It drops the sealed one.
-        error: Why it has moved nothing: damage in the log.
+        error: Why it has moved nothing: damage.
         samples: Plain texts of short histories, to train a dictionary on.
     """
 
@@ -103,7 +103,6 @@ class Step:
         self.clears_requests = False
         self.error: JournalCorruptError | None = None
         self.samples: list[bytes] = []
-        self.through: dict[int, int] = {}
 
     def __call__(self, changes: Changes) -> None:
         """Write it all (writer thread)."""
@@ -114,6 +113,13 @@ class Step:
                 error  # the commit must not fail for it: nothing is moved, everything stays where it is
             )
             return
+        try:
+            self._write(changes, histories, outdated)
+        except JournalCorruptError as error:
+            self.error = error
+            raise
+
+    def _write(self, changes: Changes, histories: list[tuple[bytes, bytes]], outdated: list[bytes]) -> None:
         fault_point("compaction.before")
         # In every table in the order of the keys: neighbours are on one page.
         changes.delete(Table.HISTORIES, outdated)
@@ -142,15 +148,11 @@ class Step:
         outdated: list[bytes] = []
         encode = self._codec.encode
         for move in self.moves:
-            through = move.run.through
-            taken = islice(entries, len(move.locations))
-            new = [entry for entry in taken if entry.first_event > through]
-            if not new:
-                continue
-            self.through[move.key] = new[-1].first_event
-            if through:
+            new = list(islice(entries, len(move.locations)))
+            if not move.is_new:
                 last = changes.last(Table.HISTORIES, *run_range(move.key))
-                if last is not None and len(last[1]) < MERGE_BELOW:
+                same_key = EVENT.pack(move.key, new[0].first_event)
+                if last is not None and (len(last[1]) < MERGE_BELOW or last[0] == same_key):
                     new[:0] = history_entries(changes, self._codec, *last)
                     outdated.append(last[0])
             for part in _parts(new):
@@ -170,9 +172,6 @@ class Step:
         for move in self.moves:
             key = NUMBER.pack(move.key)
             run = move.run
-            through = self.through.get(move.key)
-            if through is not None:
-                run = msgspec.structs.replace(run, through=through)
             runs.append((key, encode_run(run)))
             if move.is_new:
                 ids.append((text_hash(self._journal_id, run.workflow_id) + key, run.run_id.encode()))
@@ -200,7 +199,9 @@ def _parts(entries: list[Entry]) -> list[list[Entry]]:
     parts: list[list[Entry]] = []
     size = VALUE_BYTES
     for entry in entries:
-        if size >= VALUE_BYTES or len(parts[-1]) >= VALUE_ENTRIES:
+        full = size >= VALUE_BYTES or len(parts[-1]) >= VALUE_ENTRIES
+        # Turns that only deliver have no events: several entries may begin with the same one, which is a value's key.
+        if full and not (parts and parts[-1][0].first_event == entry.first_event):
             parts.append([])
             size = 0
         parts[-1].append(entry)
@@ -236,6 +237,7 @@ class Compactor:
         self._journal_id = store.journal_id
         self._index = index
         self._facts = facts
+        self._step: Step | None = None
         self._state_of = state_of
         self._now = now
         with store.view() as tables:
@@ -299,6 +301,7 @@ class Compactor:
         if not (step.moves or step.seals or step.drops):
             return None
         self._finish(step)
+        self._step = step
         return step
 
     def _size(self) -> int:
@@ -318,7 +321,13 @@ class Compactor:
             if status not in CLOSED:
                 snapshot, wake = encode_open(state)
         run = StoredRun(
-            row.workflow_id, row.run_id, row.workflow_type, status, row.started_at, closed_at, row.through
+            row.workflow_id,
+            row.run_id,
+            row.workflow_type,
+            status,
+            row.started_at,
+            closed_at,
+            locations[-1].sequence,
         )
         names = index.request_ids.get(row.key, ())
         requests = [
@@ -383,6 +392,16 @@ class Compactor:
             )
         return msgspec.structs.replace(facts, generation_size=facts.generation_size + requests)
 
+    @property
+    def damage(self) -> BaseException | None:
+        """Why the next one must not try again after a failed commit; None when the commit did not fail for it."""
+        return self.error or (self._step and self._step.error)
+
+    def stop(self, damage: BaseException) -> None:
+        """Move nothing any more: it would fail for ever, and let commits fail."""
+        self.error = damage
+        log.error("the journal is damaged, its log is no longer moved into the tables: %s", damage)
+
     def committed(self, step: Step, following: int) -> None:
         """Bring the overlay up to a step that is durable.
 
@@ -391,8 +410,7 @@ class Compactor:
             following: Sequence of the next commit record.
         """
         if step.error is not None:
-            self.error = step.error
-            log.error("the journal is damaged, its log is no longer moved into the tables: %s", step.error)
+            self.stop(step.error)
             return
         index = self._index
         self._facts = step.facts
@@ -400,7 +418,7 @@ class Compactor:
         for move in step.moves:
             row = index.rows[move.key]
             row.moved(len(move.locations))
-            row.through = step.through.get(move.key, row.through)
+            row.through = move.run.through
             row.stored_status = move.run.status
             row.wake = move.wake
             index.requests_stored(move.key, len(move.requests))

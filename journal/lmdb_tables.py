@@ -18,6 +18,9 @@ from .tables import NUMBER, Table
 #: Decompressed records that are kept, in bytes: runs that started together share records.
 CACHE_BYTES = 8 << 20
 
+#: What LMDB says of pages that are not what they should be.
+DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError)
+
 
 class RecordCache:
     """The newest used decompressed commit records, from any thread."""
@@ -72,6 +75,7 @@ class LmdbTables(Tables):
         self._txn = txn
         self._cache = cache
         self._known: tuple[int, Segments] | None = None
+        self._own = 0  # the record of this very transaction: nobody else may find it in the cache
 
     @property
     def segments(self) -> Segments:
@@ -165,16 +169,20 @@ class LmdbTables(Tables):
         Raises:
             JournalCorruptError: It is missing or cannot be read.
         """
+        # What was dropped may still be in the cache.
+        if sequence < self.segments.first:
+            raise corrupt(self._path, sequence, "it is missing")
         record = self._cache.get(sequence)
         if record is None:
             try:
-                data = self._txn.get(NUMBER.pack(max(sequence, 0)), db=self._log(sequence))
+                data = self._txn.get(NUMBER.pack(sequence), db=self._log(sequence))
             except lmdb.Error as error:
                 raise corrupt(self._path, sequence, str(error)) from error
             if data is None:
                 raise corrupt(self._path, sequence, "it is missing")
             record = opened_record(self._path, sequence, data)
-            self._cache.put(sequence, record)
+            if sequence != self._own:
+                self._cache.put(sequence, record)
         return record
 
     def _damaged(self, table: Table, error: Exception) -> JournalCorruptError:
@@ -191,19 +199,26 @@ class LmdbChanges(LmdbTables, Changes):
         cursor = self._txn.cursor(db=self._opened.logs[self._layout()[0]])
         if not cursor.put(NUMBER.pack(sequence), record, append=True):
             raise RuntimeError(f"LMDB skipped record {sequence}")
+        self._own = sequence
 
     def put(self, table: Table, items: Sequence[tuple[bytes, bytes]]) -> None:
         """Set values; see ``Changes.put``."""
         if items:
-            consumed, _added = self._txn.cursor(db=self._opened.tables[table]).putmulti(items)
+            try:
+                consumed, _added = self._txn.cursor(db=self._opened.tables[table]).putmulti(items)
+            except DAMAGE as error:
+                raise self._damaged(table, error) from error
             if consumed != len(items):
                 raise RuntimeError(f"LMDB took {consumed} of {len(items)} rows for the table {table.value!r}")
 
     def delete(self, table: Table, keys: Iterable[bytes]) -> None:
         """Take keys out; see ``Changes.delete``."""
         db = self._opened.tables[table]
-        for key in keys:
-            self._txn.delete(key, db=db)
+        try:
+            for key in keys:
+                self._txn.delete(key, db=db)
+        except DAMAGE as error:
+            raise self._damaged(table, error) from error
 
     def clear(self, table: Table) -> None:
         """Take everything out; see ``Changes.clear``."""

@@ -56,7 +56,7 @@ def load(store: JournalStore) -> Loaded:
         index.add(sequence, entries, started, moved_to)
         highest = max(highest, *started) if started else highest
         for key, first, flags, at, body in entries:
-            if key <= moved_to or first <= index.rows[key].through:
+            if key <= moved_to or sequence <= index.rows[key].through:
                 continue
             if flags & HAS_REQUEST:
                 _reserve(index, key, first, body)
@@ -101,8 +101,7 @@ def _settle(index: RunIndex, row: RunRow, tables: Tables) -> None:
     """A run that was moved early: its start may still be in the log."""
     stored = None if row.stored_status else stored_row(tables, row.key)
     if stored is not None:
-        firsts = [entry.first_event for entry in tables.read(row.located())]
-        index.settle(row, stored, sum(first <= stored.through for first in firsts))
+        index.settle(row, stored)
 
 
 def _stored_state(index: RunIndex, row: RunRow, tables: Tables) -> RunState:
@@ -111,10 +110,9 @@ def _stored_state(index: RunIndex, row: RunRow, tables: Tables) -> RunState:
         return RunState()
     snapshot = tables.get(Table.OPEN, NUMBER.pack(row.key))
     state = RunState() if snapshot is None else decode_state(snapshot)
-    if row.through > state.last_event:
+    if snapshot is None:
         for entry in read_history(tables, index.codec, row.key):
-            if entry.first_event > state.last_event:
-                state.apply(decode_record(entry.body), entry.at)
+            state.apply(decode_record(entry.body), entry.at)
     return state
 
 

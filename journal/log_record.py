@@ -24,11 +24,13 @@ from typing import NamedTuple
 import zstandard
 
 from .errors import JournalCorruptError
-from .store import Entry
+from .store import HAS_REQUEST, Entry
 
 #: Kinds of record: the format version in the low bits, ``COMPRESSED`` or-ed.
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 COMPRESSED = 0x80
+#: The same layout, before flags told of request ids: any entry may have some.
+_WITHOUT_REQUEST_FLAG = 1
 
 #: Plain texts below this many bytes are not worth a zstd frame.
 SMALL = 192
@@ -153,7 +155,7 @@ def open_record(data: bytes) -> PlainRecord:
         JournalCorruptError: The record is damaged or of an unknown version; the caller names it.
     """
     try:
-        plain = _plain_text(data)
+        version, plain = _plain_text(data)
         (count,) = _COUNT.unpack_from(plain)
         # A wrong count can pass the checksum only by a bug of ours; it must not become a huge allocation.
         if not 0 < count * 25 <= len(plain):
@@ -165,21 +167,26 @@ def open_record(data: bytes) -> PlainRecord:
             raise JournalCorruptError("its length differs from what its headers say")
     except (struct.error, zstandard.ZstdError) as error:
         raise JournalCorruptError(str(error)) from error
+    if version == _WITHOUT_REQUEST_FLAG:
+        columns = (*columns[: 4 * count], *(flags | HAS_REQUEST for flags in columns[4 * count :]))
     return PlainRecord(count, columns, bodies, plain)
 
 
-def _plain_text(data: bytes) -> bytes:
+def _plain_text(data: bytes) -> tuple[int, bytes]:
+    """The version of a record, and its plain text."""
     kind, check = _HEAD.unpack_from(data)
     stored = data[_HEAD.size :]
-    if kind == RECORD_VERSION:
+    version = kind & ~COMPRESSED
+    if version not in {RECORD_VERSION, _WITHOUT_REQUEST_FLAG}:
+        raise JournalCorruptError(f"its kind {kind:#04x} is unknown to this version")
+    if not kind & COMPRESSED:
         if zlib.crc32(stored) != check:
             raise JournalCorruptError("its checksum differs")
-        return stored
-    if kind == RECORD_VERSION | COMPRESSED:
-        if zstandard.frame_content_size(stored) != check:
-            raise JournalCorruptError("its compressed frame does not state the expected length")
-        return _codecs.decompress(stored, max_output_size=0, read_across_frames=False, allow_extra_data=False)
-    raise JournalCorruptError(f"its kind {kind:#04x} is unknown to this version")
+        return version, stored
+    if zstandard.frame_content_size(stored) != check:
+        raise JournalCorruptError("its compressed frame does not state the expected length")
+    plain = _codecs.decompress(stored, max_output_size=0, read_across_frames=False, allow_extra_data=False)
+    return version, plain
 
 
 def _what_is_wrong(entries: Iterable[Entry]) -> str | None:

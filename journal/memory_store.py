@@ -120,7 +120,8 @@ class _Snapshot(Tables):
         opened: dict[int, PlainRecord] = {}
         found = []
         for sequence, index in locations:
-            if sequence not in self._state.records:
+            # The records are shared with newer states.
+            if sequence not in self._state.records or sequence >= self._state.following:
                 raise JournalCorruptError(f"commit record {sequence} of the journal in memory is missing")
             try:
                 if sequence not in opened:

@@ -62,7 +62,8 @@ class StoredRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A row of the table of runs.
 
     Attributes:
-        through: First event of the newest entry in the histories; what the log has up to there is a repeat.
+        through: The commit record up to which the histories have its entries; what the log has up to there is a
+            repeat. (Not an event: turns that only deliver have none, and their numbers are the next one's too.)
     """
 
     workflow_id: str
@@ -103,7 +104,7 @@ class RunRow:
         status: As ``RunState.status``.
         started_at: Microseconds since the epoch.
         closed_at: Microseconds since the epoch; 0 while open.
-        through: First event of the newest entry in the histories; 0 when there is none.
+        through: The commit record up to which the histories have its entries; 0 when they have none.
         stored_status: Status in the table of runs; empty while it is not there.
         wake: Time of its row in the table of what falls due; 0 when there is none.
     """
@@ -230,7 +231,7 @@ class RunIndex:
         """
         base = sequence << _INDEX_BITS
         rows = self.rows
-        for number, (key, first, flags, at, _body) in enumerate(entries, base):
+        for number, (key, _first, flags, at, _body) in enumerate(entries, base):
             if key <= moved_to:
                 continue
             row = rows.get(key)
@@ -249,17 +250,17 @@ class RunIndex:
                         self.open_runs -= 1
             if row is None:
                 row = self.adopt(key)
-            if first <= row.through:
+            if sequence <= row.through:
                 continue  # what the histories have already
             locations = row._locations
             locations.append(number)
             if len(locations) == CROWD:
                 self.crowded.append(key)
 
-    def settle(self, row: RunRow, stored: RunRow, repeated: int) -> None:
-        """The tables know a run that the log begins with: ``repeated`` of its entries there are in the histories."""
+    def settle(self, row: RunRow, stored: RunRow) -> None:
+        """The tables know a run that the log begins with: some of its entries there are in the histories too."""
         row.through, row.stored_status, row.wake = stored.through, stored.stored_status, stored.wake
-        row.moved(repeated)
+        row.moved(len(row.located(row.through + 1)))
 
     def _insert(self, row: RunRow) -> None:
         self.rows[row.key] = row
@@ -380,10 +381,10 @@ class RunIndex:
         locations = row.located()
         with self._store.view() as tables:
             found = read_history(tables, self.codec, row.key)
-            through = found[-1].first_event if found else 0
-            first = tables.segments.first
-            here = [location for location in locations if location.sequence >= first]
-            found += (entry for entry in tables.read(here) if entry.first_event > through)
+            if locations:
+                stored = tables.get(Table.RUNS, NUMBER.pack(row.key))
+                through = decode_run(stored).through if stored is not None else 0
+                found += tables.read(location for location in locations if location.sequence > through)
         return found
 
     def records(self, row: RunRow) -> list[tuple[int, Record]]:
@@ -395,7 +396,7 @@ class RunIndex:
         with self._store.view() as tables:
             snapshot = tables.get(Table.OPEN, NUMBER.pack(row.key))
         state = fold.RunState() if snapshot is None else decode_state(snapshot)
-        if row.through > state.last_event or len(row):
+        if len(row) or snapshot is None:
             for entry in self.entries(row):
                 if entry.first_event > state.last_event:
                     state.apply(decode_record(entry.body), entry.at)

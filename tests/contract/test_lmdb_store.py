@@ -5,9 +5,10 @@ from everact.journal.lmdb_store import LmdbStore
 from everact.journal.tables import NUMBER
 
 from .store_contract import StoreContract
+from .tables_contract import TablesContract
 
 
-class TestLmdbStore(StoreContract):
+class TestLmdbStore(StoreContract, TablesContract):
     @pytest.fixture(autouse=True)
     def _path(self, tmp_journal):
         self.path = tmp_journal

@@ -3,9 +3,10 @@ import pytest
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 
 from .store_contract import StoreContract, fill
+from .tables_contract import TablesContract
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(StoreContract, TablesContract):
     @pytest.fixture(autouse=True)
     def _journal(self):
         self.journal = MemoryJournal()

@@ -106,7 +106,7 @@ def test_bodies_may_be_any_buffer():
 @pytest.mark.parametrize(
     ("damage", "text"),
     [
-        (lambda record: b"\x02" + record[1:], "its kind 0x02 is unknown to this version"),
+        (lambda record: b"\x03" + record[1:], "its kind 0x03 is unknown to this version"),
         (lambda record: record[:-1] + b"?", "its checksum differs"),
         (lambda record: b"", "requires a buffer"),
     ],
