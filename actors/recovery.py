@@ -37,6 +37,8 @@ def recover(shard: Shard) -> None:
     try:
         shard.intake.check()
         for key, state in loaded.states.items():
+            if _is_idle(shard, state):
+                continue  # it comes into memory with its first message
             actor = _actor(shard, key, state)
             actor.tried = False
             _adopt(shard, actor)
@@ -83,8 +85,10 @@ def rebuild(shard: Shard) -> None:
                 states[key] = shard.index.state(row)
                 shard.index.adopt(key)
         for key, state in states.items():
-            actor = _actor(shard, key, state)
             before = old.get(key)
+            if before is None and _is_idle(shard, state):
+                continue
+            actor = _actor(shard, key, state)
             if before is not None and before.run_id == actor.run_id:
                 del old[key]
                 _carry_over(before, actor, unknown)
@@ -96,6 +100,12 @@ def rebuild(shard: Shard) -> None:
         for gone in old.values():
             gone.let_go(unknown)
     shard.go_on()
+
+
+def _is_idle(shard: Shard, state: RunState) -> bool:
+    """Whether an open run has nothing to do until a message comes."""
+    busy = state.activities or state.timers or state.unread or state.stall is not None
+    return not busy and state.started.workflow_type in shard.workflows
 
 
 def activate(shard: Shard, row: RunRow) -> WorkflowActor:

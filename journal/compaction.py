@@ -49,9 +49,11 @@ from .tables import DEDUPE, EVENT, NUMBER, PAIR, Table, run_range, text_hash
 
 log = logging.getLogger("everact.runtime")
 
-#: Entries in a segment before it is sealed, and per open run where there are many: else each turn would be moved alone.
+#: Entries in a segment before it is sealed; more for each run that is moved again and again, or each of its turns would
+#: be moved alone, up to the longest one.
 WINDOW = 100_000
 WINDOW_PER_RUN = 5
+LONGEST_WINDOW = 1_000_000
 #: The sealed segment is moved by the time the current one is filled to this share.
 PACE = 0.7
 #: What moving a run costs beside its entries, in entries.
@@ -305,7 +307,7 @@ class Compactor:
         return step
 
     def _size(self) -> int:
-        return max(WINDOW, WINDOW_PER_RUN * self._index.open_runs)
+        return max(WINDOW, min(LONGEST_WINDOW, WINDOW_PER_RUN * self._index.returned))
 
     # --- a step
 
@@ -429,6 +431,7 @@ class Compactor:
         if step.seals:
             self._sealed_before = following
             self._filled = 0
+            index.returned = 0
             self._todo = self._sealed_runs()
             self._left = self._cost(self._todo)
         if step.dictionary is not None:

@@ -197,7 +197,7 @@ class RunIndex:
         requests: Request ids that are not in their table yet, by workflow id and request id.
         request_ids: The same by run.
         counts: How many runs the table of runs has, by type and status.
-        open_runs: How many runs of the overlay are open.
+        returned: How many runs that were moved before have entries in the log again.
         crowded: Keys of open runs whose entries in the log have become many.
         codec: For the values of the histories.
     """
@@ -210,7 +210,7 @@ class RunIndex:
         self.requests: dict[tuple[str, str], Request] = {}
         self.request_ids: dict[int, list[tuple[str, str]]] = {}
         self.counts: dict[tuple[str, str], int] = {}
-        self.open_runs = 0
+        self.returned = 0
         self.crowded: list[int] = []
         self.codec = HistoryCodec()
         self._late: set[int] = set()  # those of ``rows`` that are not in the order of their keys
@@ -245,16 +245,17 @@ class RunIndex:
                     if row is None:
                         row = self.adopt(key)
                     row.status = status
-                    if status in CLOSED and not row.closed_at:
+                    if status in CLOSED:
                         row.closed_at = at
-                        self.open_runs -= 1
             if row is None:
                 row = self.adopt(key)
             if sequence <= row.through:
                 continue  # what the histories have already
             locations = row._locations
             locations.append(number)
-            if len(locations) == CROWD:
+            if len(locations) == 1:
+                self.returned += bool(row.stored_status)
+            elif len(locations) == CROWD:
                 self.crowded.append(key)
 
     def settle(self, row: RunRow, stored: RunRow) -> None:
@@ -272,7 +273,6 @@ class RunIndex:
         if before is None or before.key < row.key:
             self.by_workflow_id[row.workflow_id] = row
         self.by_run_id[row.run_id] = row
-        self.open_runs += not row.is_closed
 
     def adopt(self, key: int) -> RunRow:
         """Take a run of the tables into the overlay.

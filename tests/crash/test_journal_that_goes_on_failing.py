@@ -176,6 +176,7 @@ async def test_a_hiccup_while_a_run_is_read_does_not_stall_it(monkeypatch):
         await runtime.spawn(Buys, id="w")
     store = FailingStore(journal)
     async with Runtime(store, workflows=[Buys], activities=[charge]) as runtime:
+        runtime._shard.find("w")  # in memory, but not its code
         store.unreadable = OSError(5, "Input/output error")
         handle = runtime.ref("w", Buys)
         told = asyncio.create_task(handle.signal(Buys.start))
@@ -195,6 +196,7 @@ async def test_a_damaged_history_holds_its_run():
         await runtime.spawn(Buys, id="w")
     store = FailingStore(journal)
     async with Runtime(store, workflows=[Buys], activities=[charge]) as runtime:
+        runtime._shard.find("w")  # in memory, but not its code
         store.unreadable = JournalCorruptError("commit record 1 cannot be read")
         await runtime.ref("w", Buys).signal(Buys.start)
         with pytest.raises(WorkflowHeldError, match="commit record 1"):
@@ -444,6 +446,7 @@ async def unreadable(monkeypatch):
         await runtime.spawn(Counts, id="w")
     store = FailingStore(journal)
     async with Runtime(store, workflows=[Counts]) as runtime:
+        runtime._shard.find("w")  # in memory, but not its code
         store.unreadable = OSError(5, "Input/output error")
         yield runtime, store, runtime.ref("w", Counts), Counts
 
