@@ -29,7 +29,7 @@ from .history_values import (
     SAMPLES,
     SHORT,
     HistoryCodec,
-    dictionary_key,
+    dictionary_row,
     plain_text,
     train,
 )
@@ -134,7 +134,7 @@ class Step:
             changes.put(DEDUPE[self.facts.generation], sorted(requests))
         facts = [facts_row(self.facts)]
         if self.dictionary is not None:
-            facts.append((dictionary_key(self.facts.dictionary), self.dictionary))
+            facts.append(dictionary_row(self.facts.dictionary, self.dictionary))
         changes.put(Table.FACTS, facts)
         if self.drops:
             changes.drop_sealed()

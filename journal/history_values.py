@@ -21,6 +21,7 @@ from itertools import accumulate
 import zstandard
 
 from .errors import JournalCorruptError
+from .snapshots import sealed, unsealed
 from .store import Entry, Tables
 from .tables import Table
 
@@ -173,14 +174,28 @@ class HistoryCodec:
             raise JournalCorruptError(str(error)) from error
 
 
-def dictionary_key(number: int) -> bytes:
-    """Key of a dictionary in the table of facts."""
+def _dictionary_key(number: int) -> bytes:
     return b"dictionary %d" % number
 
 
 def load_dictionary(tables: Tables, number: int) -> bytes | None:
-    """Find a dictionary in the table of facts."""
-    return tables.get(Table.FACTS, dictionary_key(number))
+    """Find a dictionary in the table of facts.
+
+    Raises:
+        JournalCorruptError: It is damaged.
+    """
+    row = tables.get(Table.FACTS, _dictionary_key(number))
+    try:
+        return None if row is None else unsealed(row)
+    except JournalCorruptError as error:
+        raise JournalCorruptError(
+            f"the dictionary {number} of the histories cannot be read: {error}"
+        ) from error
+
+
+def dictionary_row(number: int, data: bytes) -> tuple[bytes, bytes]:
+    """The row that holds a dictionary."""
+    return _dictionary_key(number), sealed(data)
 
 
 def train(samples: Sequence[bytes], number: int) -> bytes | None:

@@ -186,7 +186,7 @@ def _look_inside(path: str, *, begun: bool, lock: bool, writer: bool) -> Found:
                 meta = env.open_db(META, txn=txn, create=False)
                 marked = txn.get(MARK_KEY, db=meta) == MARK
                 version = txn.get(FORMAT_KEY, db=meta)
-            except lmdb.Error:
+            except (lmdb.NotFoundError, lmdb.IncompatibleError):
                 marked, version = False, None
             if not marked:
                 raise NotAJournalError(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .errors import JournalCorruptError
 from .events import WITH_DIGEST, WorkflowStarted, decode_record
 from .facts import Facts, read_facts
 from .fold import RunState
 from .history_values import load_dictionary
-from .run_index import Request, RunIndex, RunRow, read_history, stored_row
-from .snapshots import OpenRun, decode_open, decode_state
+from .run_index import Request, RunIndex, RunRow, open_run, read_history, stored_row, stored_state
+from .snapshots import OpenRun
 from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry, JournalStore, Tables
 from .tables import NUMBER, PAIR, Table
 
@@ -108,9 +107,9 @@ def _stored_state(index: RunIndex, row: RunRow, tables: Tables) -> RunState:
     """The fold of a run as far as the tables know it."""
     if not row.stored_status:
         return RunState()
-    snapshot = tables.get(Table.OPEN, NUMBER.pack(row.key))
-    state = RunState() if snapshot is None else decode_state(snapshot)
-    if snapshot is None:
+    state = stored_state(tables, row.key)
+    if state is None:
+        state = RunState()
         for entry in read_history(tables, index.codec, row.key):
             state.apply(decode_record(entry.body), entry.at)
     return state
@@ -123,10 +122,8 @@ def open_runs(store: JournalStore) -> Iterator[tuple[int, OpenRun]]:
         JournalCorruptError: A row is damaged; names the run.
     """
     for key, row in store.rows(Table.OPEN):
-        try:
-            yield NUMBER.unpack(key)[0], decode_open(row)
-        except JournalCorruptError as error:
-            raise JournalCorruptError(f"open run {NUMBER.unpack(key)[0]}: {error}") from error
+        number = NUMBER.unpack(key)[0]
+        yield number, open_run(number, row)
 
 
 def due_runs(store: JournalStore, after: int, until: int) -> list[int]:

@@ -20,7 +20,7 @@ from . import fold
 from .errors import JournalCorruptError
 from .events import Record, WorkflowStarted, decode_record
 from .history_values import HistoryCodec, entries_of, load_dictionary
-from .snapshots import decode_open, decode_state, sealed, unsealed
+from .snapshots import OpenRun, decode_open, decode_state, sealed, unsealed
 from .store import STARTS_RUN, Entry, JournalStore, Location, Tables
 from .tables import DEDUPE, NUMBER, Table, run_range, text_hash
 
@@ -345,7 +345,7 @@ class RunIndex:
         for key in list(overlay):
             while following is not None and (number := NUMBER.unpack(following[0])[0]) > key:
                 if number not in self.rows:
-                    yield RunRow.stored(number, decode_run(following[1]))
+                    yield _stored_run(number, following[1])
                 following = next(stored, None)
             row = self.rows.get(key)
             if row is not None:
@@ -353,7 +353,7 @@ class RunIndex:
         while following is not None:
             number = NUMBER.unpack(following[0])[0]
             if number not in self.rows:
-                yield RunRow.stored(number, decode_run(following[1]))
+                yield _stored_run(number, following[1])
             following = next(stored, None)
 
     def count(self, workflow_type: str | None, status: str | None) -> int:
@@ -383,7 +383,7 @@ class RunIndex:
             found = read_history(tables, self.codec, row.key)
             if locations:
                 stored = tables.get(Table.RUNS, NUMBER.pack(row.key))
-                through = decode_run(stored).through if stored is not None else 0
+                through = _stored_run(row.key, stored).through if stored is not None else 0
                 found += tables.read(location for location in locations if location.sequence > through)
         return found
 
@@ -394,8 +394,8 @@ class RunIndex:
     def state(self, row: RunRow) -> fold.RunState:
         """The fold of a run's durable records, from its snapshot where there is one."""
         with self._store.view() as tables:
-            snapshot = tables.get(Table.OPEN, NUMBER.pack(row.key))
-        state = fold.RunState() if snapshot is None else decode_state(snapshot)
+            snapshot = stored_state(tables, row.key)
+        state = fold.RunState() if snapshot is None else snapshot
         if len(row) or snapshot is None:
             for entry in self.entries(row):
                 if entry.first_event > state.last_event:
@@ -421,21 +421,40 @@ class RunIndex:
                 del self.request_ids[run_key]
 
     def request(self, workflow_id: str, request_id: str) -> Request | None:
-        """What a request id has become, if it was seen within the window."""
+        """What a request id has become, if it was seen within the window.
+
+        Raises:
+            JournalCorruptError: Its row is damaged.
+        """
         found = self.requests.get((workflow_id, request_id))
         if found is None:
             key = text_hash(self._store.journal_id, workflow_id, request_id)
             with self._store.view() as tables:
                 value = next((v for t in DEDUPE if (v := tables.get(t, key)) is not None), None)
             if value is not None:
-                run_key, event = _REQUEST.unpack_from(value)
-                found = Request(run_key, event, value[_REQUEST.size :])
+                try:
+                    found = decode_request(value)
+                except JournalCorruptError as error:
+                    raise JournalCorruptError(
+                        f"what the request id {request_id!r} of workflow {workflow_id!r} has become "
+                        f"cannot be read: {error}"
+                    ) from error
         return found
 
 
 def encode_request(request: Request) -> bytes:
     """Encode a row of the tables of request ids."""
-    return _REQUEST.pack(request.run_key, request.event) + request.digest
+    return sealed(_REQUEST.pack(request.run_key, request.event) + request.digest)
+
+
+def decode_request(row: bytes) -> Request:
+    """Decode a row of the tables of request ids.
+
+    Raises:
+        JournalCorruptError: It is damaged.
+    """
+    data = unsealed(row)
+    return Request(*_REQUEST.unpack_from(data), data[_REQUEST.size :])
 
 
 def read_history(tables: Tables, codec: HistoryCodec, run_key: int) -> list[Entry]:
@@ -475,9 +494,43 @@ def stored_row(tables: Tables, key: int) -> RunRow | None:
     value = tables.get(Table.RUNS, NUMBER.pack(key))
     if value is None:
         return None
-    row = RunRow.stored(key, decode_run(value))
+    row = _stored_run(key, value)
     if not row.is_closed:
-        snapshot = tables.get(Table.OPEN, NUMBER.pack(key))
-        if snapshot is not None:
-            row.wake = decode_open(snapshot).wake
+        opened = tables.get(Table.OPEN, NUMBER.pack(key))
+        if opened is not None:
+            row.wake = open_run(key, opened).wake
     return row
+
+
+def _stored_run(key: int, value: bytes) -> RunRow:
+    try:
+        return RunRow.stored(key, decode_run(value))
+    except JournalCorruptError as error:
+        raise JournalCorruptError(f"run {key} in the table of runs cannot be read: {error}") from error
+
+
+def open_run(key: int, value: bytes) -> OpenRun:
+    """What the table of open runs says of one.
+
+    Raises:
+        JournalCorruptError: Its row is damaged; names the run.
+    """
+    try:
+        return decode_open(value)
+    except JournalCorruptError as error:
+        raise JournalCorruptError(f"run {key} in the table of open runs cannot be read: {error}") from error
+
+
+def stored_state(tables: Tables, key: int) -> fold.RunState | None:
+    """The snapshot of an open run, or None.
+
+    Raises:
+        JournalCorruptError: Its row is damaged; names the run.
+    """
+    value = tables.get(Table.OPEN, NUMBER.pack(key))
+    if value is None:
+        return None
+    try:
+        return decode_state(value)
+    except JournalCorruptError as error:
+        raise JournalCorruptError(f"run {key} in the table of open runs cannot be read: {error}") from error

@@ -4,16 +4,18 @@
 store, an index and a ``Compactor``, turn by turn and commit by commit, so that a test chooses every moment.
 """
 
+import random
 from collections import Counter
 from types import SimpleNamespace
 
 from everact.journal import compaction, run_index
 from everact.journal import events as ev
 from everact.journal.compaction import Compactor
-from everact.journal.errors import CommitUnknownError
+from everact.journal.errors import CommitUnknownError, JournalCorruptError
 from everact.journal.facts import read_facts
 from everact.journal.failures import Failure
 from everact.journal.fold import RunState
+from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import due_runs, load, open_runs
 from everact.journal.payloads import NULL
 from everact.journal.run_index import CLOSED, Request, decode_run, status_flags
@@ -21,6 +23,7 @@ from everact.journal.snapshots import decode_open, decode_state
 from everact.journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 from everact.journal.tables import DEDUPE, NUMBER, PAIR, Table, text_hash
 
+from .clock import START
 from .crashes import folded
 
 #: Of ``compaction``: segments, values and samples so small that every life passes all of it many times.
@@ -354,3 +357,65 @@ def some_turn(host, key, choice, number):
             return False
     host.turn(key, record)
     return True
+
+
+def fill_with_runs(host, turns, seed):
+    """Write runs of all kinds, several turns a commit."""
+    rng = random.Random(seed)
+    number = host.next_key * 1000
+    for _ in range(turns // 3):
+        for _ in range(rng.randrange(1, 6)):
+            number += 1
+            still = [key for key, state in host.states.items() if state.outcome is None]
+            if len(still) < 12:
+                host.start(f"wf-{number}", "AB"[number % 2], f"s{number}")
+            else:
+                some_turn(host, rng.choice(still), rng.choice([*range(14), 13, 14]), number)
+        host.now += 1000
+        assert host.commit() is None
+
+
+def segments_of(store):
+    with store.view() as tables:
+        return tables.segments
+
+
+def make_full_journal(path):
+    """A closed journal with something in both segments and in every table; returns its model."""
+    host = Host(LmdbStore(path, durability="os"), Model(), START)
+    fill_with_runs(host, 300, seed=1)
+    for seed in range(2, 100):
+        if segments_of(host.store).sealed:
+            break
+        fill_with_runs(host, 3, seed)
+    assert segments_of(host.store).sealed
+    host.store.close()
+    return host.model
+
+
+def use_everything(store, model):
+    """Read all there is; returns what was refused. What is answered must be right."""
+    refused = []
+
+    def asked(question, *args, right):
+        try:
+            assert question(*args) == right, args
+        except JournalCorruptError as error:
+            refused.append(str(error))
+
+    index = load(store).runs
+    asked(lambda: sorted(row.key for row in index.newest_first()), right=sorted(model.runs))
+    asked(
+        lambda: {key for key, _ in open_runs(store) if not index.row(key).is_closed} | model.open(),
+        right=model.open(),
+    )
+    for key, entries in model.runs.items():
+        state = model.state(key)
+        asked(lambda key=key: index.entries(index.row(key)), right=entries)
+        asked(lambda key=key: index.row(key).status, right=state.status)
+        asked(lambda s=state: index.find(s.started.workflow_id, s.started.run_id).key, right=key)
+        if state.outcome is None:
+            asked(lambda key=key: index.state(index.row(key)).last_event, right=state.last_event)
+    for name, (request, _at) in model.requests.items():
+        asked(index.request, *name, right=request)
+    return refused
