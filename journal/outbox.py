@@ -1,8 +1,8 @@
 """Messages from run to run (R15): written with the turn that sends them, sent in order, taken in once.
 
 Each destination shard has a sequence of its own. A message is a row of the table until its destination has acknowledged
-it; the receiver commits the number of the newest message it has taken in, its *watermark*, in the transaction that applies
-it, so that what is sent again is known. Numbers are never used twice.
+it; the receiver commits the number of the newest message it has taken in, its *watermark*, in the transaction that
+applies it, so that what is sent again is known. Numbers are never used twice.
 """
 
 from __future__ import annotations
