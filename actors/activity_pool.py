@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..journal.clock import Clock
-from ..journal.errors import PayloadError
+from ..journal.errors import PayloadCodecError, PayloadError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.payloads import Payload, PayloadConverter
@@ -27,6 +27,7 @@ from .activity import ActivityInfo
 from .attempts import Attempt, AttemptDeadlines
 from .context import ActivityContext, current_activity
 from .errors import ActivityTimeoutError
+from .event_coder import EventCoder
 from .failure_conversion import failure_of, plain_failure, with_source
 from .thread_pool import ThreadPool, Worker
 
@@ -38,8 +39,9 @@ log = logging.getLogger("everact.runtime")
 #: Leaving waits this long, in seconds, before it says what it waits for.
 QUIET_GRACE = 1.0
 
-#: ``(attempt, result or failure)``; called on the loop, once for each attempt that was not withdrawn.
-Ended = Callable[[Attempt, Payload | Failure], None]
+#: ``(attempt, outcome)``; called on the loop, once for each attempt that was not withdrawn. A PayloadCodecError is that
+#: its arguments could not be decoded.
+Ended = Callable[[Attempt, Payload | Failure | PayloadCodecError], None]
 
 
 class ActivityPool:
@@ -57,6 +59,7 @@ class ActivityPool:
         ended: Ended,
         *,
         runtime: Runtime,
+        coder: EventCoder | None,
         max_async: int,
         max_threads: int,
     ) -> None:
@@ -64,6 +67,7 @@ class ActivityPool:
         self._converter = converter
         self._ended = ended
         self._runtime = runtime
+        self._coder = coder
         self._free_async = max_async
         self._free_threads = max_threads
         self._waiting_async: deque[Attempt] = deque()
@@ -74,6 +78,7 @@ class ActivityPool:
         # the attempt or message that happened to start it.
         self._context = contextvars.copy_context()
         self._running: set[Attempt] = set()
+        self._decoding: set[asyncio.Task[None]] = set()
         self._all_done: asyncio.Future[None] | None = None
         self._accepting = True
         self.lost_threads: list[str] = []
@@ -141,8 +146,24 @@ class ActivityPool:
     def _start_async(self, attempt: Attempt) -> None:
         self._free_async -= 1
         self._running.add(attempt)
+        run = self._run_async(attempt) if self._coder is None else self._decode_and_run(attempt, self._coder)
+        if self._coder is None:
+            self._deadlines.start(attempt)
+        attempt.task = self._loop.create_task(run, context=self._context.copy())
+
+    async def _decode_and_run(self, attempt: Attempt, coder: EventCoder) -> None:
+        """The codecs' time is not the activity's: its limit begins behind them."""
+        try:
+            [attempt.scheduled] = await coder.decode([attempt.scheduled], attempt.actor.about)
+        except PayloadCodecError as error:
+            self._async_done(attempt)
+            self._report(attempt, error)
+            return
+        except BaseException:
+            self._async_done(attempt)
+            raise
         self._deadlines.start(attempt)
-        attempt.task = self._loop.create_task(self._run_async(attempt), context=self._context.copy())
+        await self._run_async(attempt)
 
     async def _run_async(self, attempt: Attempt) -> None:
         outcome: Payload | Failure
@@ -174,7 +195,7 @@ class ActivityPool:
         if not task.cancel() or getcoroutinestate(coroutine) == CORO_CREATED:
             self._async_done(attempt)
 
-    def _report(self, attempt: Attempt, outcome: Payload | Failure) -> None:
+    def _report(self, attempt: Attempt, outcome: Payload | Failure | PayloadCodecError) -> None:
         if attempt.ended:
             return
         attempt.ended = True
@@ -234,6 +255,26 @@ class ActivityPool:
     def _start_thread(self, attempt: Attempt) -> None:
         self._free_threads -= 1
         self._running.add(attempt)
+        if self._coder is None:
+            self._submit_to_thread(attempt)
+        else:
+            task = self._loop.create_task(self._decode_for_thread(attempt, self._coder))
+            self._decoding.add(task)
+            task.add_done_callback(self._decoding.discard)
+
+    async def _decode_for_thread(self, attempt: Attempt, coder: EventCoder) -> None:
+        try:
+            [attempt.scheduled] = await coder.decode([attempt.scheduled], attempt.actor.about)
+        except PayloadCodecError as error:
+            self._thread_done(attempt)
+            self._report(attempt, error)
+            return
+        if attempt.ended or not self._accepting:  # withdrawn, or cut by leaving
+            self._thread_done(attempt)
+        else:
+            self._submit_to_thread(attempt)
+
+    def _submit_to_thread(self, attempt: Attempt) -> None:
         context = self._context.copy()
         about = ActivityContext(partial(self._info, attempt), self._runtime)
         context.run(current_activity.set, about)
