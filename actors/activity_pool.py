@@ -78,7 +78,6 @@ class ActivityPool:
         # the attempt or message that happened to start it.
         self._context = contextvars.copy_context()
         self._running: set[Attempt] = set()
-        self._decoding: set[asyncio.Task[None]] = set()
         self._all_done: asyncio.Future[None] | None = None
         self._accepting = True
         self.lost_threads: list[str] = []
@@ -146,24 +145,11 @@ class ActivityPool:
     def _start_async(self, attempt: Attempt) -> None:
         self._free_async -= 1
         self._running.add(attempt)
-        run = self._run_async(attempt) if self._coder is None else self._decode_and_run(attempt, self._coder)
-        if self._coder is None:
-            self._deadlines.start(attempt)
-        attempt.task = self._loop.create_task(run, context=self._context.copy())
+        self._decode(attempt, self._begin_async, self._async_done)
 
-    async def _decode_and_run(self, attempt: Attempt, coder: EventCoder) -> None:
-        """The codecs' time is not the activity's: its limit begins behind them."""
-        try:
-            [attempt.scheduled] = await coder.decode([attempt.scheduled], attempt.actor.about)
-        except PayloadCodecError as error:
-            self._async_done(attempt)
-            self._report(attempt, error)
-            return
-        except BaseException:
-            self._async_done(attempt)
-            raise
+    def _begin_async(self, attempt: Attempt) -> None:
         self._deadlines.start(attempt)
-        await self._run_async(attempt)
+        attempt.task = self._loop.create_task(self._run_async(attempt), context=self._context.copy())
 
     async def _run_async(self, attempt: Attempt) -> None:
         outcome: Payload | Failure
@@ -255,26 +241,9 @@ class ActivityPool:
     def _start_thread(self, attempt: Attempt) -> None:
         self._free_threads -= 1
         self._running.add(attempt)
-        if self._coder is None:
-            self._submit_to_thread(attempt)
-        else:
-            task = self._loop.create_task(self._decode_for_thread(attempt, self._coder))
-            self._decoding.add(task)
-            task.add_done_callback(self._decoding.discard)
+        self._decode(attempt, self._begin_thread, self._thread_done)
 
-    async def _decode_for_thread(self, attempt: Attempt, coder: EventCoder) -> None:
-        try:
-            [attempt.scheduled] = await coder.decode([attempt.scheduled], attempt.actor.about)
-        except PayloadCodecError as error:
-            self._thread_done(attempt)
-            self._report(attempt, error)
-            return
-        if attempt.ended or not self._accepting:  # withdrawn, or cut by leaving
-            self._thread_done(attempt)
-        else:
-            self._submit_to_thread(attempt)
-
-    def _submit_to_thread(self, attempt: Attempt) -> None:
+    def _begin_thread(self, attempt: Attempt) -> None:
         context = self._context.copy()
         about = ActivityContext(partial(self._info, attempt), self._runtime)
         context.run(current_activity.set, about)
@@ -334,6 +303,31 @@ class ActivityPool:
         self._next()
 
     # --- both
+
+    def _decode(
+        self, attempt: Attempt, begin: Callable[[Attempt], None], release: Callable[[Attempt], None]
+    ) -> None:
+        """Begin an attempt once its arguments are decoded; the codecs' time is not the activity's."""
+        if self._coder is None:
+            begin(attempt)
+            return
+
+        def decoded(result: list[Any] | PayloadCodecError) -> None:
+            if isinstance(result, PayloadCodecError):
+                self._loop.call_soon(self._unreadable, attempt, release, result)
+            elif attempt.ended or not self._accepting:
+                release(attempt)
+            else:
+                attempt.scheduled = result[0]
+                begin(attempt)
+
+        self._coder.start("decode", [attempt.scheduled], decoded, attempt.actor.about)
+
+    def _unreadable(
+        self, attempt: Attempt, release: Callable[[Attempt], None], error: PayloadCodecError
+    ) -> None:
+        release(attempt)
+        self._report(attempt, error)
 
     def _info(self, attempt: Attempt) -> ActivityInfo:
         started = attempt.actor.state.started

@@ -169,6 +169,7 @@ class ActorCoding:
 
     def handled(self, event: Any) -> None:
         """A piece of mail has had its turn: what would be stored for it is needed no more, or by its job only."""
+        self._history = None
         if self._job is None or self._job.mail is None or self._job.mail[0] is not event:
             self._coded.pop(id(event), None)
 
@@ -247,14 +248,16 @@ class ActorCoding:
         if not self._actor.queued:
             self._actor.shard.enqueue(self._actor)
 
-    def write(self, record: ev.Record, at: int, mail: tuple[Mail, Reply] | None) -> None:
+    def write(self, record: ev.Record, at: int, reply: Reply) -> None:
         """Encode what a turn has decided, then append its record."""
         outputs = record.outputs if isinstance(record, ev.Turn) else ()
-        self._start("encode", outputs, partial(self._write, record, at, mail), mail)
+        mail = (record.inputs[0], reply) if record.inputs else None
+        self._start("encode", outputs, partial(self._write, record, at, reply), mail)
 
-    def _write(self, record: ev.Record, at: int, mail: tuple[Mail, Reply] | None, outputs: Result) -> None:
+    def _write(self, record: ev.Record, at: int, reply: Reply, outputs: Result) -> None:
         actor = self._actor
-        event, reply = mail if mail is not None else (None, None)
+        self._history = None
+        event = record.inputs[0] if record.inputs else None
         if isinstance(outputs, PayloadCodecError):
             actor.stall_over(WorkflowCrashedError("quarantined", outputs), event, reply)
             return
@@ -307,12 +310,14 @@ class ActorCoding:
             Exception: The journal could not be read.
         """
         actor = self._actor
-        known, self._history = self._history, None
+        # It stays until the turn is over, which may have to begin again (R1 b).
+        known = self._history
         if known is None or known[0] != actor.state.last_event:
+            self._history = None
             records = actor.shard.records(actor)
             events = [event for _at, record in records for event in ev.events_of(record)]
             self._start("decode", events, partial(self._read, records, actor.state.last_event))
-            known, self._history = self._history, None
+            known = self._history
             if known is None:
                 raise PausedError
         if isinstance(known[1], PayloadCodecError):

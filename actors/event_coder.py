@@ -75,7 +75,8 @@ class EventCoder:
         if not payloads:
             done(list(events))
             return
-        if sum(len(payload.data) for payload in payloads) <= self._inline_limit:
+        limit = self._inline_limit
+        if limit and sum(len(payload.data) for payload in payloads) <= limit:
             result: list[Any] | PayloadCodecError
             try:
                 result = _with(events, self._inline(way, payloads))

@@ -446,7 +446,7 @@ class WorkflowActor:
         if self.coding is None:
             self.append(record, record, at, reply, body or ev.encode_record(record))
         else:
-            self.coding.write(record, at, (record.inputs[0], reply) if record.inputs else None)
+            self.coding.write(record, at, reply)
 
     def append(self, plain: ev.Record, record: ev.Record, at: int, reply: Reply, body: bytes) -> None:
         """Put a record into the open batch, and what follows from it behind that batch.
