@@ -107,15 +107,18 @@ class EventCoder:
             raise result
         return result
 
-    async def idle(self) -> None:
-        """Wait until nothing is on its way."""
+    async def idle(self, limit: float | None = None) -> bool:
+        """Wait until nothing is on its way, at most ``limit`` seconds; returns whether that is so."""
         while self.jobs:
             if self._idle is None:
                 self._idle = self._loop.create_future()
-            await asyncio.shield(self._idle)
+            done, _ = await asyncio.wait([self._idle], timeout=limit)
+            if not done:
+                return False
+        return True
 
     def close(self) -> None:
-        """Wait for nothing any more: what is on its way is dropped."""
+        """Wait for nothing any more: who still waits for the codecs gets an error."""
         for task in self._tasks:
             task.cancel()
         self._waiting.clear()
@@ -150,6 +153,8 @@ class EventCoder:
                 result = _with(events, await self._through(way, payloads))
             except PayloadCodecError as error:
                 result = await self._located_later(way, events, error, about)
+        except asyncio.CancelledError:
+            result = PayloadCodecError("the Runtime was left while the payload codecs were at work")
         finally:
             self.jobs -= 1
             if not self.jobs and self._idle is not None:

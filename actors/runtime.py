@@ -242,7 +242,7 @@ class Runtime:
         try:
             shard.timers.close()
             await shard.dispatcher.pool.drain(self._grace)
-            await shard.idle()
+            await shard.idle(self._grace)
         finally:
             open_runtimes.discard(self)
             self._shard = None

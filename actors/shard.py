@@ -203,15 +203,21 @@ class Shard:
                 self._idle.set_result(None)
                 self._idle = None
 
-    async def idle(self) -> None:
-        """Wait until every mailbox is empty and everything written is durable, or the journal has failed."""
+    async def idle(self, limit: float | None = None) -> None:
+        """Wait until every mailbox is empty and everything written is durable, or the journal has failed.
+
+        Payload codecs that need longer than ``limit`` seconds are not waited for.
+        """
         while self._pump_scheduled or not self.writer.is_idle or (self.coder and self.coder.jobs):
             if self._pump_scheduled:
                 self._idle = self.loop.create_future()
                 await self._idle
             await self.writer.drain()
-            if self.coder is not None:
-                await self.coder.idle()
+            if self.coder is not None and not await self.coder.idle(limit):
+                log.warning(
+                    "leaving: payload codecs have not answered within %g s; their runs go on later", limit
+                )
+                return
 
     def _committed(self, sequence: int, batch: Batch) -> None:
         try:
