@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..journal import events as ev
-from ..journal.coded_fields import CODED_FIELDS
+from ..journal.coded_fields import CODED_FIELDS, About
 from ..journal.errors import PayloadCodecError, PayloadTooLargeError
 from ..journal.failures import Failure
 from ..journal.writer import Raise, settle
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("everact.runtime")
 
 Result = list[Any] | PayloadCodecError
+
+#: Mail that is encoded before its turn. Why a run stands still is encoded when that is written.
+ENCODED = frozenset(CODED_FIELDS) - {ev.RunStalled}
 
 
 class PausedError(Exception):
@@ -113,7 +116,7 @@ class ActorCoding:
             return
         incoming = Incoming(self, event, reply)
         self._incoming.append(incoming)
-        if type(event) in CODED_FIELDS:
+        if type(event) in ENCODED:
             self._encode(incoming)
         else:
             incoming.coded = event
@@ -128,7 +131,7 @@ class ActorCoding:
         while self._incoming and self._incoming[0].coded is not None:
             incoming = self._incoming[0]
             coded = incoming.coded
-            if type(coded) in CODED_FIELDS:
+            if type(coded) in ENCODED:
                 try:
                     self._actor.shard.sizes.check_event(coded, self._actor.about)
                 except PayloadTooLargeError as error:
@@ -229,11 +232,12 @@ class ActorCoding:
         events: Sequence[Any],
         finish: Callable[[Result], None],
         mail: tuple[Mail, Reply] | None = None,
+        about: About | None = None,
     ) -> None:
         """Pause until the codecs have answered; when they do at once, nothing is paused."""
         assert self._job is None
         job = Job(finish, mail)
-        self._coder.start(way, events, partial(self._answered, job), self._actor.about)
+        self._coder.start(way, events, partial(self._answered, job), about or self._actor.about)
         if job.result is None:
             self._job = job
         else:
@@ -252,7 +256,8 @@ class ActorCoding:
         """Encode what a turn has decided, then append its record."""
         outputs = record.outputs if isinstance(record, ev.Turn) else ()
         mail = (record.inputs[0], reply) if record.inputs else None
-        self._start("encode", outputs, partial(self._write, record, at, reply), mail)
+        about = partial(self._actor.about, inputs=record.inputs)
+        self._start("encode", outputs, partial(self._write, record, at, reply), mail, about)
 
     def _write(self, record: ev.Record, at: int, reply: Reply, outputs: Result) -> None:
         actor = self._actor

@@ -15,6 +15,7 @@ def about(
     state: RunState,
     definition: WorkflowDefinition | None,
     activities: Mapping[str, ActivityDefinition],
+    inputs: Sequence[ev.Event] = (),
 ) -> tuple[str, Sequence[str]]:
     """What an event's fields belong to, such as ``"activity charge"``, and the names of its parameters.
 
@@ -23,6 +24,7 @@ def about(
         state: The run's fold, just before the event.
         definition: The run's type; None when that is not registered.
         activities: Those that are registered.
+        inputs: What came in with the event, in the same record.
     """
     match event:
         case ev.WorkflowStarted():
@@ -39,7 +41,10 @@ def about(
             pending = state.activities.get(event.command)
             return (what(event) if pending is None else f"activity {pending.scheduled.activity_type}"), ()
         case ev.UpdateCompleted() | ev.UpdateFailed():
-            update = state.updates.get(event.update)
-            return (what(event) if update is None else f"update {update.name}"), ()
+            update: ev.Event | None = state.updates.get(event.update) or state.unread.get(event.update)
+            position = event.update - state.last_event - 1
+            if 0 <= position < len(inputs):
+                update = inputs[position]
+            return (f"update {update.name}" if isinstance(update, ev.UpdateReceived) else what(event)), ()
         case _:
             return what(event) if state.started is None else f"workflow {state.started.workflow_type}", ()

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
@@ -142,9 +143,9 @@ class WorkflowActor:
         if not self.queued:
             shard.enqueue(self)
 
-    def about(self, event: ev.Event) -> tuple[str, Sequence[str]]:
+    def about(self, event: ev.Event, inputs: Sequence[ev.Event] = ()) -> tuple[str, Sequence[str]]:
         """What an event's fields belong to, and the names of its parameters, for messages."""
-        return about(event, self.state, self.definition, self.shard.activities)
+        return about(event, self.state, self.definition, self.shard.activities, inputs)
 
     def wait_for_update(self, number: int, reply: asyncio.Future[Any]) -> None:
         """Let a caller wait for the answer to the update that was received as event ``number``."""
@@ -436,7 +437,7 @@ class WorkflowActor:
         sizes = self.shard.sizes
         if len(body) > sizes.quick:
             try:
-                sizes.check_record(record, len(body), self.about)
+                sizes.check_record(record, len(body), partial(self.about, inputs=record.inputs))
             except PayloadTooLargeError as error:
                 raise WorkflowCrashedError("held", error) from error
         return body
@@ -586,6 +587,8 @@ class WorkflowActor:
         """End the run from outside: its code does not run again (terminate, replace)."""
         if self.coding is not None:
             self.coding.abandon()
+            if self.mailbox and not self.queued:
+                self.shard.enqueue(self)
         self.drop_instance()
         self._write(ev.Turn((), (outcome,)), self.shard.now(), reply)
 
