@@ -141,7 +141,7 @@ class ActorCoding:
                     return
                 continue
             self._incoming.popleft()
-            if coded is not incoming.event:
+            if type(coded) in ENCODED:
                 self._coded[id(incoming.event)] = incoming.event, coded
             self._actor.mailbox.append((incoming.event, incoming.reply))
             self._call_pump()
@@ -192,12 +192,22 @@ class ActorCoding:
 
     def let_go(self) -> list[Any]:
         """Drop everything; returns who waits for the mail that had not come in."""
-        self.abandon()
-        waiting = [incoming.reply for incoming in self._incoming if incoming.reply is not None]
+        waiting = self.drop_callers()
         for incoming in self._incoming:
             incoming.coding = None
         self._incoming.clear()
         self._coded.clear()
+        return waiting
+
+    def drop_callers(self) -> list[Any]:
+        """Drop the mail on its way here that somebody waits for; returns who."""
+        self.abandon()
+        waiting = [incoming.reply for incoming in self._incoming if incoming.reply is not None]
+        for incoming in self._incoming:
+            if incoming.reply is not None:
+                incoming.coding = None
+        self._incoming = deque(incoming for incoming in self._incoming if incoming.reply is None)
+        self.admit()
         return waiting
 
     # --- turns
@@ -280,6 +290,8 @@ class ActorCoding:
         inputs = []
         for event in record.inputs:
             known = self._coded.get(id(event))
+            if known is None and type(event) in ENCODED:
+                raise RuntimeError(f"{type(event).__name__} has not been through the payload codecs")
             inputs.append(event if known is None else known[1])
         if isinstance(record, ev.Turn):
             return ev.Turn(tuple(inputs), tuple(outputs), record.delivers)

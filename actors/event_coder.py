@@ -19,6 +19,7 @@ from ..journal.codecs import PayloadCodec, checked, is_async, trouble
 from ..journal.coded_fields import About, fields_of, map_event
 from ..journal.errors import PayloadCodecError
 from ..journal.payloads import Payload
+from .errors import RuntimeClosedError
 from .thread_pool import ThreadPool, Worker
 
 Way = Literal["encode", "decode"]
@@ -34,6 +35,7 @@ class EventCoder:
 
     Attributes:
         jobs: How many calls of ``start`` are on their way.
+        encoding: Bytes of those that are being encoded, so on their way into the journal.
     """
 
     def __init__(self, codecs: Sequence[PayloadCodec], loop: asyncio.AbstractEventLoop) -> None:
@@ -46,7 +48,9 @@ class EventCoder:
         self._waiting: deque[Callable[[Worker], Callable[[], None] | None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: asyncio.Future[None] | None = None
+        self._is_closed = False
         self.jobs = 0
+        self.encoding = 0
 
     def digest_keys(self) -> tuple[bytes, ...]:
         """Keys for the digests of requests, the present one first; none when no codec has one."""
@@ -76,7 +80,8 @@ class EventCoder:
             done(list(events))
             return
         limit = self._inline_limit
-        if limit and sum(len(payload.data) for payload in payloads) <= limit:
+        size = sum(len(payload.data) for payload in payloads)
+        if limit and size <= limit:
             result: list[Any] | PayloadCodecError
             try:
                 result = _with(events, self._inline(way, payloads))
@@ -85,6 +90,9 @@ class EventCoder:
             done(result)
             return
         self.jobs += 1
+        if way == "encode":
+            self.encoding += size
+            done = partial(self._encoded, size, done)
         task = self._loop.create_task(self._run(way, events, payloads, done, about))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -94,6 +102,7 @@ class EventCoder:
 
         Raises:
             PayloadCodecError: A payload could not be decoded.
+            RuntimeClosedError: The runtime was left meanwhile.
         """
         future: asyncio.Future[list[Any] | PayloadCodecError] = self._loop.create_future()
 
@@ -104,6 +113,8 @@ class EventCoder:
         self.start("decode", events, done, about)
         result = await future
         if isinstance(result, PayloadCodecError):
+            if self._is_closed:
+                raise RuntimeClosedError(result.message) from result
             raise result
         return result
 
@@ -119,10 +130,15 @@ class EventCoder:
 
     def close(self) -> None:
         """Wait for nothing any more: who still waits for the codecs gets an error."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         self._waiting.clear()
         self._threads.close()
+
+    def _encoded(self, size: int, done: Done, result: list[Any] | PayloadCodecError) -> None:
+        self.encoding -= size
+        done(result)
 
     # --- at once
 

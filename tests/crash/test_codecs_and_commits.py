@@ -4,11 +4,16 @@ import asyncio
 
 import pytest
 from support.codecs import Wrapping, holding
-from support.hosting import hosted, kinds
+from support.hosting import hosted, kinds, until
 from support.stores import TroubledStore
 
 from everact import activity, workflow
-from everact.exceptions import CommitUnknownError, WorkflowClosedError, WorkflowTerminatedError
+from everact.exceptions import (
+    CommitUnknownError,
+    JournalAccessError,
+    WorkflowClosedError,
+    WorkflowTerminatedError,
+)
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 
 PLACES = pytest.mark.parametrize("place", ["before", "after"])
@@ -168,3 +173,23 @@ async def test_a_run_at_the_codecs_is_replaced_at_once(runtime, codec):
     assert ran == []
     await new.signal(Keeper.add, "end")
     assert await new.result() == ["end"]
+
+
+async def test_callers_at_the_codecs_get_the_error_of_a_journal_that_cannot_be_opened_again(
+    runtime, store, codec
+):
+    kept = await runtime.spawn(Keeper, id="k")
+    other = await runtime.spawn(Keeper, id="o")
+    codec.holds = holding("slow")
+    told = asyncio.create_task(kept.signal(Keeper.add, "slow"))
+    await codec.at_work.wait()
+    store.reopen_errors = [JournalAccessError("no such device")]
+    store.failures[:] = ["before"]
+    with pytest.raises(CommitUnknownError):
+        await other.signal(Keeper.add, "lost")
+    with pytest.raises(JournalAccessError, match="cannot be opened just now; nothing was written"):
+        await told
+    codec.gate.set()
+    await until(lambda: runtime._shard.outage.cause is None)
+    await kept.signal(Keeper.add, "end")
+    assert await kept.result() == ["end"]
