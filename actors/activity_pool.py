@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..journal.clock import Clock
-from ..journal.errors import PayloadError
+from ..journal.errors import PayloadCodecError, PayloadError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.payloads import Payload, PayloadConverter
@@ -27,6 +27,7 @@ from .activity import ActivityInfo
 from .attempts import Attempt, AttemptDeadlines
 from .context import ActivityContext, current_activity
 from .errors import ActivityTimeoutError
+from .event_coder import EventCoder
 from .failure_conversion import failure_of, plain_failure, with_source
 from .thread_pool import ThreadPool, Worker
 
@@ -38,8 +39,9 @@ log = logging.getLogger("everact.runtime")
 #: Leaving waits this long, in seconds, before it says what it waits for.
 QUIET_GRACE = 1.0
 
-#: ``(attempt, result or failure)``; called on the loop, once for each attempt that was not withdrawn.
-Ended = Callable[[Attempt, Payload | Failure], None]
+#: ``(attempt, outcome)``; called on the loop, once for each attempt that was not withdrawn. A PayloadCodecError is that
+#: its arguments could not be decoded.
+Ended = Callable[[Attempt, Payload | Failure | PayloadCodecError], None]
 
 
 class ActivityPool:
@@ -57,6 +59,7 @@ class ActivityPool:
         ended: Ended,
         *,
         runtime: Runtime,
+        coder: EventCoder | None,
         max_async: int,
         max_threads: int,
     ) -> None:
@@ -64,6 +67,7 @@ class ActivityPool:
         self._converter = converter
         self._ended = ended
         self._runtime = runtime
+        self._coder = coder
         self._free_async = max_async
         self._free_threads = max_threads
         self._waiting_async: deque[Attempt] = deque()
@@ -141,6 +145,9 @@ class ActivityPool:
     def _start_async(self, attempt: Attempt) -> None:
         self._free_async -= 1
         self._running.add(attempt)
+        self._decode(attempt, self._begin_async, self._async_done)
+
+    def _begin_async(self, attempt: Attempt) -> None:
         self._deadlines.start(attempt)
         attempt.task = self._loop.create_task(self._run_async(attempt), context=self._context.copy())
 
@@ -174,7 +181,7 @@ class ActivityPool:
         if not task.cancel() or getcoroutinestate(coroutine) == CORO_CREATED:
             self._async_done(attempt)
 
-    def _report(self, attempt: Attempt, outcome: Payload | Failure) -> None:
+    def _report(self, attempt: Attempt, outcome: Payload | Failure | PayloadCodecError) -> None:
         if attempt.ended:
             return
         attempt.ended = True
@@ -234,6 +241,9 @@ class ActivityPool:
     def _start_thread(self, attempt: Attempt) -> None:
         self._free_threads -= 1
         self._running.add(attempt)
+        self._decode(attempt, self._begin_thread, self._thread_done)
+
+    def _begin_thread(self, attempt: Attempt) -> None:
         context = self._context.copy()
         about = ActivityContext(partial(self._info, attempt), self._runtime)
         context.run(current_activity.set, about)
@@ -293,6 +303,31 @@ class ActivityPool:
         self._next()
 
     # --- both
+
+    def _decode(
+        self, attempt: Attempt, begin: Callable[[Attempt], None], release: Callable[[Attempt], None]
+    ) -> None:
+        """Begin an attempt once its arguments are decoded; the codecs' time is not the activity's."""
+        if self._coder is None:
+            begin(attempt)
+            return
+
+        def decoded(result: list[Any] | PayloadCodecError) -> None:
+            if isinstance(result, PayloadCodecError):
+                self._loop.call_soon(self._unreadable, attempt, release, result)
+            elif attempt.ended or not self._accepting:
+                release(attempt)
+            else:
+                attempt.scheduled = result[0]
+                begin(attempt)
+
+        self._coder.start("decode", [attempt.scheduled], decoded, attempt.actor.about)
+
+    def _unreadable(
+        self, attempt: Attempt, release: Callable[[Attempt], None], error: PayloadCodecError
+    ) -> None:
+        release(attempt)
+        self._report(attempt, error)
 
     def _info(self, attempt: Attempt) -> ActivityInfo:
         started = attempt.actor.state.started

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ..journal import events as ev
+from ..journal.coded_fields import About
+from ..journal.errors import PayloadCodecError
 from ..journal.failures import Failure, full_text, one_line
 from ..journal.fold import RunState
 from ..journal.run_index import RunRow
+from .event_coder import EventCoder
 
 
 def utc(at: int) -> datetime:
@@ -105,15 +110,29 @@ class WorkflowDescription(WorkflowSummary):
         return "; ".join(waits) or ("nothing" if self.closed_at or self.failure else "a message")
 
 
-def describe(state: RunState) -> WorkflowDescription:
-    """Describe a run from its fold."""
+class Observation(NamedTuple):
+    """What was seen of a run's fold at one moment, its failures as they are stored.
+
+    Attributes:
+        about: The description without its texts of failures.
+        last_failures: Of the pending activities, in their order.
+        letters: Failures of the dead letters, in their order.
+        failure: Why it failed, or why it stands still.
+    """
+
+    about: WorkflowDescription
+    last_failures: tuple[Failure | None, ...]
+    letters: tuple[ev.HandlerFailed, ...]
+    failure: ev.RunStalled | ev.WorkflowFailed | None
+
+
+def observe(state: RunState) -> Observation:
+    """Look at a run's fold."""
     started = state.started
-    failure: Failure | None = None
-    if state.stall is not None:
-        failure = state.stall.failure
-    elif isinstance(state.outcome, ev.WorkflowFailed):
-        failure = state.outcome.failure
-    return WorkflowDescription(
+    failure: ev.RunStalled | ev.WorkflowFailed | None = state.stall
+    if failure is None and isinstance(state.outcome, ev.WorkflowFailed):
+        failure = state.outcome
+    about = WorkflowDescription(
         workflow_id=started.workflow_id,
         run_id=started.run_id,
         workflow_type=started.workflow_type,
@@ -127,7 +146,7 @@ def describe(state: RunState) -> WorkflowDescription:
                 pending.attempt,
                 utc(pending.scheduled_at),
                 utc(pending.next_at) if pending.next_at else None,
-                None if pending.last_failure is None else one_line(pending.last_failure),
+                None,
             )
             for command, pending in state.activities.items()
         ),
@@ -135,17 +154,61 @@ def describe(state: RunState) -> WorkflowDescription:
         conditions=tuple(state.waiting.values()),
         cancel_requested=state.cancel is not None,
         backlog=0 if state.outcome else len(state.unread),
-        dead_letters=(
-            *(f"event {letter.message}: {one_line(letter.failure)}" for letter in state.dead_letters),
-            *(
-                f"event {number}: {event.name!r} was not delivered before the run ended"
-                for number, event in (state.unread.items() if state.outcome else ())
-                if isinstance(event, ev.Message)
-            ),
+        dead_letters=tuple(
+            f"event {number}: {event.name!r} was not delivered before the run ended"
+            for number, event in (state.unread.items() if state.outcome else ())
+            if isinstance(event, ev.Message)
         ),
-        failure=None if failure is None else full_text(failure),
+        failure=None,
         history_length=state.last_event,
     )
+    return Observation(
+        about,
+        tuple(pending.last_failure for pending in state.activities.values()),
+        tuple(state.dead_letters),
+        failure,
+    )
+
+
+def describe(seen: Observation) -> WorkflowDescription:
+    """Describe a run from what was seen of its fold; the failures in it are plain."""
+    return replace(
+        seen.about,
+        pending_activities=tuple(
+            activity if failure is None else replace(activity, last_failure=one_line(failure))
+            for activity, failure in zip(seen.about.pending_activities, seen.last_failures, strict=True)
+        ),
+        dead_letters=(
+            *(f"event {letter.message}: {one_line(letter.failure)}" for letter in seen.letters),
+            *seen.about.dead_letters,
+        ),
+        failure=None if seen.failure is None else full_text(seen.failure.failure),
+    )
+
+
+async def readable(seen: Observation, coder: EventCoder, about: About) -> Observation:
+    """The same observation with its failures decoded; one that cannot be decoded says why in place of its message."""
+    # As the events that they came in: only those are known to the codecs.
+    return seen._replace(
+        last_failures=tuple(
+            [
+                failure and (await _readable(ev.AttemptFailed(0, 0, failure, 0), coder, about)).failure
+                for failure in seen.last_failures
+            ]
+        ),
+        letters=tuple([await _readable(letter, coder, about) for letter in seen.letters]),
+        failure=seen.failure and await _readable(seen.failure, coder, about),
+    )
+
+
+async def _readable(event: Any, coder: EventCoder, about: About) -> Any:
+    try:
+        return (await coder.decode([event], about))[0]
+    except PayloadCodecError as error:
+        failure = msgspec.structs.replace(
+            event.failure, message=f"(not readable: {error})", coded=None, cause=None
+        )
+        return msgspec.structs.replace(event, failure=failure)
 
 
 @dataclass(frozen=True)
@@ -176,7 +239,7 @@ class History:
     Attributes:
         workflow_id: Its id.
         run_id: The run.
-        records: Its records as the journal holds them, each with its time in microseconds.
+        records: Its records, each with its time in microseconds; plain, whatever payload codecs the journal has.
         events: Every event, numbered.
     """
 

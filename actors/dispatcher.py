@@ -7,14 +7,17 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..journal import events as ev
 from ..journal.clock import Clock
+from ..journal.errors import PayloadCodecError, PayloadTooLargeError
 from ..journal.failures import Failure, full_text
 from ..journal.payloads import Payload
 from .activity_pool import ActivityPool
 from .attempts import Attempt
 from .definitions import ActivityDefinition
-from .failure_conversion import activity_failure
+from .failure_conversion import activity_failure, failure_of, with_source
 from .retries import decide as decide_retry
 from .timers import TimerQueue
 
@@ -63,12 +66,18 @@ class Dispatcher:
         actor.attempts[command] = attempt
         self.pool.submit(attempt)
 
-    def attempt_ended(self, attempt: Attempt, outcome: Payload | Failure) -> None:
-        """Take an attempt's outcome; the fence decides whether it still counts (R3)."""
+    def attempt_ended(self, attempt: Attempt, outcome: Payload | Failure | PayloadCodecError) -> None:
+        """Take an attempt's outcome; the fence decides whether it still counts (R3).
+
+        One whose arguments the payload codecs cannot decode has not begun: its run is held.
+        """
         actor, command, number = attempt.actor, attempt.scheduled.command, attempt.number
         if actor.attempts.get(command) is attempt:
             del actor.attempts[command]
         event: ev.ActivityCompleted | ev.ActivityFailed | ev.AttemptFailed
+        if isinstance(outcome, PayloadCodecError):
+            actor.put(ev.RunStalled("held", failure_of(outcome, actor.shard.converter, kind="crash")))
+            return
         if type(outcome) is Payload:
             event = ev.ActivityCompleted(command, number, outcome)
         else:
@@ -79,6 +88,12 @@ class Dispatcher:
             else:
                 failure = activity_failure(outcome, attempt.definition.name, command, number, reason)
                 event = ev.ActivityFailed(command, number, failure, reason)
+        shard = actor.shard
+        if shard.coder is None and not (type(outcome) is Payload and len(outcome.data) <= shard.sizes.quick):
+            try:
+                shard.sizes.check_event(event, actor.about)
+            except PayloadTooLargeError as error:
+                event = too_large(actor, event, error)
         actor.outcomes[command] = event
         actor.put(event)
 
@@ -111,6 +126,21 @@ class Dispatcher:
             max(0, event.next_at - self._now()) / 1_000_000,
             full_text(event.failure),
         )
+
+
+def too_large(
+    actor: WorkflowActor,
+    event: ev.ActivityCompleted | ev.ActivityFailed | ev.AttemptFailed,
+    error: PayloadTooLargeError,
+) -> ev.ActivityFailed:
+    """What becomes of an attempt's outcome that is over the limit; trying again would give it again."""
+    pending = actor.state.activities.get(event.command)
+    name = "" if pending is None else pending.scheduled.activity_type
+    cause = with_source(failure_of(error, actor.shard.converter), name, event.command, event.attempt)
+    cause = msgspec.structs.replace(cause, non_retryable=True)
+    reason = "non-retryable error"
+    failure = activity_failure(cause, name, event.command, event.attempt, reason)
+    return ev.ActivityFailed(event.command, event.attempt, failure, reason)
 
 
 def _retry_alive(actor: WorkflowActor, command: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ..journal.errors import PayloadDecodeError
 from ..journal.failures import (
     CAUSE_LIMIT,
     FAILURE_LIMIT,
@@ -234,8 +235,17 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
     Args:
         failure: As stored.
         converter: Decodes the details; a detail that does not decode comes back as its ``Payload``.
+
+    Raises:
+        PayloadDecodeError: Its message is as a payload codec has left it.
     """
     error: Exception
+    if failure.coded is not None:
+        raise PayloadDecodeError(
+            f"its message has the unknown encoding {failure.coded.encoding!r}: if a payload codec wrote it, pass that "
+            f"to Runtime(codecs=[...])",
+            f"failure {failure.type}",
+        )
     if failure.group:
         error = FailureGroupError(failure.message, [error_of(member, converter) for member in failure.group])
     elif failure.kind == "activity" and failure.source is not None:

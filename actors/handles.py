@@ -70,6 +70,9 @@ class ActorRef(Generic[W]):
             UnknownHandlerError: The workflow has no such signal.
             TypeError: Wrong number of arguments.
             PayloadEncodeError: An argument does not fit its hint, or has no stored form.
+            PayloadTooLargeError: An argument is over the limit; nothing was written.
+            PayloadCodecError: A payload codec could not encode an argument, and nothing was written; or could not
+                decode the answer.
             WorkflowNotFoundError: There is no such workflow.
             WorkflowClosedError: The run has ended.
             RequestIdReusedError: The request id belongs to another message.

@@ -186,6 +186,8 @@ def coming(shard: Shard) -> int:
         waiting += sum(
             _size_of(event) for actor in shard.actors.values() for event in actor.outcomes.values()
         )
+    if shard.coder is not None:
+        waiting += shard.coder.encoding
     return shard.writer.undurable_bytes + waiting
 
 

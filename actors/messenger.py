@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
@@ -14,6 +13,7 @@ from ..journal.errors import JournalFullError
 from ..journal.fold import STATUS_OF, RunState
 from ..journal.payloads import Payload, PayloadConverter
 from . import descriptions
+from .actor_coding import with_events
 from .definitions import MARK, HandlerDefinition, Mark, WorkflowDefinition
 from .descriptions import History, WorkflowDescription
 from .errors import (
@@ -31,6 +31,7 @@ from .errors import (
 from .failure_conversion import error_of
 from .mailbox import Inspection, Mail, Query
 from .options import check_request_id, check_text, microseconds
+from .request_digests import request_digest
 from .workflow_actor import WorkflowActor
 
 if TYPE_CHECKING:
@@ -87,9 +88,9 @@ class Messenger:
         """Send a signal; returns once it is durable."""
         request_id = check_request_id(request_id)
         actor, name, payloads, _ = self._message(ref, "signal", handler, args)
-        digest = request_digest("signal", name, payloads) if request_id else b""
+        digest = self._digest("signal", name, payloads) if request_id else b""
         self._admit(actor, payloads, request_id)
-        await self._put(actor, ev.SignalReceived(name, payloads, request_id, digest))
+        await self._send(actor, ev.SignalReceived(name, payloads, request_id, digest))
 
     async def update(
         self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
@@ -97,9 +98,12 @@ class Messenger:
         """Send an update and wait for its answer."""
         request_id = check_request_id(request_id)
         actor, name, payloads, found = self._message(ref, "update", handler, args)
-        digest = request_digest("update", name, payloads) if request_id else b""
+        digest = self._digest("update", name, payloads) if request_id else b""
         self._admit(actor, payloads, request_id)
-        answer = await self._put(actor, ev.UpdateReceived(name, payloads, request_id, digest))
+        answer = await self._send(actor, ev.UpdateReceived(name, payloads, request_id, digest))
+        if type(answer) is Payload:  # of a repeated request
+            answer = ev.UpdateCompleted(0, answer)
+        answer = await plain_event(actor, answer)
         match answer:
             case ev.UpdateCompleted():
                 answer = answer.result
@@ -108,8 +112,6 @@ class Messenger:
                 if answer.rejected:
                     raise UpdateRejectedError(f"update {name!r} was rejected: {cause}") from cause
                 raise UpdateFailedError(f"update {name!r} failed: {cause}") from cause
-            case Payload():
-                pass
             case _:
                 status = STATUS_OF[type(answer)]
                 raise UpdateCutError(
@@ -157,6 +159,15 @@ class Messenger:
             if not request_id or shard.index.request(actor.workflow_id, request_id) is None:
                 raise
 
+    def _digest(self, kind: str, name: str, payloads: Sequence[Payload]) -> bytes:
+        return request_digest(kind, name, payloads, self._open().digest_key)
+
+    async def _send(self, actor: WorkflowActor, event: ev.SignalReceived | ev.UpdateReceived) -> Any:
+        shard = actor.shard
+        if shard.coder is None and not shard.sizes.are_small(event.args):  # the others are checked as coded
+            shard.sizes.check_event(event, actor.about)
+        return await self._put(actor, event)
+
     async def _put(self, actor: WorkflowActor, event: Mail) -> Any:
         reply: asyncio.Future[Any] = self._open().loop.create_future()
         actor.put(event, reply)
@@ -165,8 +176,11 @@ class Messenger:
     async def describe(self, ref: ActorRef[Any]) -> WorkflowDescription:
         """Describe the run from its fold."""
         actor = self._open().find(ref.workflow_id, ref.run_id)
-        description: WorkflowDescription = await self._put(actor, Inspection(descriptions.describe))
-        return description
+        seen: descriptions.Observation = await self._put(actor, Inspection(descriptions.observe))
+        coder = actor.shard.coder
+        if coder is not None:
+            seen = await descriptions.readable(seen, coder, actor.about)
+        return descriptions.describe(seen)
 
     async def history(self, ref: ActorRef[Any]) -> History:
         """Read the run's durable events."""
@@ -175,7 +189,11 @@ class Messenger:
         await self._put(actor, Inspection(_nothing))
         row = shard.index.row(actor.key)
         assert row is not None, "its newest turn is durable"
-        return History(actor.workflow_id, actor.run_id, shard.index.records(row))
+        records = shard.index.records(row)
+        if shard.coder is not None:
+            events = [event for _at, record in records for event in ev.events_of(record)]
+            records = with_events(records, await shard.coder.decode(events, actor.about))
+        return History(actor.workflow_id, actor.run_id, records)
 
     async def result(self, ref: ActorRef[Any], limit: timedelta | float | None, on_stall: OnStall) -> Any:
         """Wait for the run's outcome, and return or raise it."""
@@ -198,7 +216,7 @@ class Messenger:
                 waiting_on = ""
                 actor = shard.find(actor.workflow_id, actor.run_id)  # it may have been made anew
                 if actor.batch.durable:  # or it would tell of what may still be lost (R5)
-                    waiting_on = f" (waiting on: {descriptions.describe(actor.state).waiting_on})"
+                    waiting_on = f" (waiting on: {descriptions.describe(descriptions.observe(actor.state)).waiting_on})"
                 raise ResultTimeoutError(
                     f"workflow {actor.workflow_id!r} had no result within {seconds:g} s; it goes on{waiting_on}"
                 )
@@ -207,7 +225,7 @@ class Messenger:
             if not future.done() or future.cancelled():
                 with suppress(ValueError):
                     actor.result_waiters.remove(waiter)
-        return self._outcome(actor, outcome, ref._definition)
+        return self._outcome(actor, await plain_event(actor, outcome), ref._definition)
 
     def _outcome(self, actor: WorkflowActor, outcome: ev.Outcome, hint: WorkflowDefinition | None) -> Any:
         match outcome:
@@ -230,6 +248,18 @@ class Messenger:
                 )
 
 
+async def plain_event(actor: WorkflowActor, event: Any) -> Any:
+    """An event of the run as its code made it; at once when there are no payload codecs.
+
+    Raises:
+        PayloadCodecError: It cannot be decoded.
+    """
+    coder = actor.shard.coder
+    if coder is None:
+        return event
+    return (await coder.decode([event], actor.about))[0]
+
+
 async def wait_within(future: asyncio.Future[Any], seconds: float | None) -> bool:
     """Wait for a future without cancelling it; returns whether it is done in time."""
     done, _ = await asyncio.wait([future], timeout=seconds)
@@ -249,13 +279,3 @@ def _handler_name(kind: str, handler: Any) -> str:
         what = getattr(handler, "__qualname__", None) or repr(handler)
         raise TypeError(f"{what} is no {kind}: pass a method declared with @workflow.{kind}, or its name")
     return mark.name
-
-
-def request_digest(kind: str, name: str, payloads: Sequence[Payload]) -> bytes:
-    """What tells a repeated request from another one under the same id."""
-    digest = blake2b(f"{kind} {name}".encode(), digest_size=16)
-    for payload in payloads:
-        digest.update(b"\0%d\0" % len(payload.data))
-        digest.update(payload.encoding.encode())
-        digest.update(payload.data)
-    return digest.digest()

@@ -36,7 +36,8 @@ class Outage:
         self.cause = cause
         for actor in actors:
             mailbox = actor.mailbox
-            waiting = [reply for _event, reply in mailbox if reply is not None]
+            waiting = [] if actor.coding is None else actor.coding.drop_callers()
+            waiting += [reply for _event, reply in mailbox if reply is not None]
             kept = [mail for mail in mailbox if mail[1] is None]
             mailbox.clear()
             mailbox.extend(kept)

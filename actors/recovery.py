@@ -174,10 +174,15 @@ def _carry_over(before: WorkflowActor, actor: WorkflowActor, unknown: EveractErr
             actor.shard.dispatcher.pool.withdraw(attempt)
     before.attempts = {}
     actor.mailbox.extend(mail for mail in before.mailbox if type(mail[0]) not in OUTCOMES)
+    if actor.coding is not None and before.coding is not None:
+        actor.coding.take_over(before.coding)
     for command, event in before.outcomes.items():  # paid for: they are not asked for again
         if not actor.is_stale(event):
             actor.outcomes[command] = event
-            actor.mailbox.append((event, None))
+            if actor.coding is None:
+                actor.mailbox.append((event, None))
+            else:
+                actor.coding.put(event, None)
     before.mailbox.clear()
     before.outcomes = {}
 
@@ -213,7 +218,8 @@ def _retry_stalled(shard: Shard, actor: WorkflowActor) -> None:
         message = f"{error} If the class was renamed, let it keep its stored name: @workflow.defn(name=...)."
         if stall is None or stall.failure.message != message:
             kind = "WorkflowNotRegisteredError"
-            actor.stall("held", Failure(type=kind, bases=class_names(type(error)), message=message))
+            failure = Failure(type=kind, bases=class_names(type(error)), message=message)
+            actor.stall("held", failure, is_ours=True)
             shard.enqueue(actor)  # its pump sends the record to the disk
     elif stall is not None:
         # At once: whoever asks for the result from here on waits for what comes of it.

@@ -8,19 +8,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
 from ..journal.clock import Clock, SystemClock
+from ..journal.codecs import PayloadCodec
 from ..journal.ids import random_id
 from ..journal.lmdb_store import MAP_SIZE, LmdbStore
+from ..journal.payload_limits import PayloadLimits
 from ..journal.payloads import PayloadConverter
 from ..journal.run_index import STATUSES
 from ..journal.space import LEAST_QUOTA, SpaceLimits
 from ..journal.store import JournalStore
+from ..journal.type_converters import TypeConverter, TypeUpgrade
 from . import start_policies
 from .activity import in_activity
 from .activity_pool import ActivityPool
@@ -43,7 +46,7 @@ from .errors import (
 from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
 from .handles import WorkflowHandle
-from .messenger import Messenger, request_digest
+from .messenger import Messenger
 from .options import (
     GRACE,
     StartOptions,
@@ -55,6 +58,7 @@ from .options import (
     positive_count,
 )
 from .recovery import recover
+from .request_digests import request_digest
 from .shard import Shard
 from .typing import R, Ts, W, WorkflowClass
 
@@ -78,6 +82,9 @@ class Runtime:
         name: str = "local",
         durability: Durability = "fsync",
         trust_pickle: bool = False,
+        codecs: Sequence[PayloadCodec] = (),
+        converters: Iterable[TypeConverter[Any] | TypeUpgrade] = (),
+        payload_limits: PayloadLimits | None = None,
         max_concurrent_activities: int = 1000,
         max_activity_threads: int = 32,
         grace: timedelta | float = GRACE,
@@ -95,6 +102,10 @@ class Runtime:
             durability: ``fsync``, or ``os``, which survives the death of the process but not of the machine.
             trust_pickle: Let values that have no other stored form go through cloudpickle. Whoever can write
                 the journal can then run code here.
+            codecs: Applied to every stored value and failure text on its way into the journal, in this order: first
+                compression, then encryption.
+            converters: How values of classes of your own are stored, and how old stored values become new ones.
+            payload_limits: How large stored values may be; default ``PayloadLimits()``.
             max_concurrent_activities: Attempts of ``async def`` activities at a time.
             max_activity_threads: Attempts of plain ``def`` activities at a time.
             grace: How long leaving waits for running attempts, a timedelta or seconds.
@@ -127,7 +138,16 @@ class Runtime:
         self._durability: Durability = durability
         self._clock = clock or SystemClock()
         self._limits = (max_concurrent_activities, max_activity_threads)
-        self._converter = PayloadConverter(trust_pickle=trust_pickle)
+        self._codecs = tuple(_each("codecs", codecs))
+        for codec in self._codecs:
+            if not isinstance(codec, PayloadCodec):
+                raise TypeError(f"codecs must be PayloadCodec objects, not {codec!r}")
+        if payload_limits is not None and not isinstance(payload_limits, PayloadLimits):
+            raise TypeError(f"payload_limits must be a PayloadLimits, not {payload_limits!r}")
+        self._payload_limits = payload_limits
+        self._converter = PayloadConverter(
+            trust_pickle=trust_pickle, converters=_each("converters", converters)
+        )
         self._workflows: dict[str, WorkflowDefinition] = {}
         self._activities: dict[str, ActivityDefinition] = {}
         for cls in _each("workflows", workflows):
@@ -187,6 +207,8 @@ class Runtime:
                 workflows=self._workflows,
                 activities=self._activities,
                 limits=self._space,
+                codecs=self._codecs,
+                payload_limits=self._payload_limits,
             )
             shard.dispatcher.pool = ActivityPool(
                 loop,
@@ -194,6 +216,7 @@ class Runtime:
                 self._converter,
                 shard.dispatcher.attempt_ended,
                 runtime=self,
+                coder=shard.coder,
                 max_async=self._limits[0],
                 max_threads=self._limits[1],
             )
@@ -219,7 +242,7 @@ class Runtime:
         try:
             shard.timers.close()
             await shard.dispatcher.pool.drain(self._grace)
-            await shard.idle()
+            await shard.idle(self._grace)
         finally:
             open_runtimes.discard(self)
             self._shard = None
@@ -295,6 +318,8 @@ class Runtime:
             WorkflowNotRegisteredError: The runtime does not have this type.
             TypeError: Wrong number of arguments, or an unknown option.
             PayloadEncodeError: An argument does not fit its hint, or has no stored form.
+            PayloadTooLargeError: An argument is over the limit; nothing was written.
+            PayloadCodecError: A payload codec could not encode an argument; nothing was written.
             ValueError: The id is empty or too long, or an option has an unknown word.
             WorkflowAlreadyStartedError: The id is taken, and the options refuse it.
             JournalFullError: There is no room for new work; nothing was written.
@@ -321,7 +346,9 @@ class Runtime:
             if_running=if_running,
             if_closed=if_closed,
             request_id=request_id,
-            digest=request_digest("start", definition.name, payloads) if request_id else b"",
+            digest=request_digest("start", definition.name, payloads, shard.digest_key)
+            if request_id
+            else b"",
         )
         await durable
         handle: WorkflowHandle[Any, Any] = WorkflowHandle(

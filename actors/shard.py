@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..journal import events as ev
 from ..journal.clock import Clock
+from ..journal.codecs import PayloadCodec
 from ..journal.compaction import Compactor, Step
 from ..journal.errors import (
     AppendRefusedError,
@@ -27,6 +29,7 @@ from ..journal.failures import full_text, safe_message
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
 from ..journal.ids import random_id
+from ..journal.payload_limits import PayloadLimits, PayloadSizes
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.run_index import Request, RunIndex, RunRow
 from ..journal.space import SpaceLimits
@@ -48,11 +51,13 @@ from .errors import (
     WorkflowQuarantinedError,
     WorkflowTypeError,
 )
+from .event_coder import EventCoder
 from .failure_conversion import error_of
 from .intake import Intake, coming
 from .mailbox import Inspection, Reply
 from .options import IfClosed, IfRunning
 from .outage import Outage
+from .request_digests import request_digest
 from .start_policies import decide as decide_start
 from .timers import TimerQueue
 from .workflow_actor import WorkflowActor
@@ -80,6 +85,9 @@ class Shard:
         intake: Whether new work is taken.
         error: Why the shard has stopped for good, or None.
         outage: Whether the journal cannot be opened again just now.
+        coder: Runs the payload codecs; None when there are none.
+        sizes: Checks how large stored values are.
+        digest_key: Key for the digests of requests; empty when no payload codec has one.
     """
 
     # Recovery makes these, once the journal has been read.
@@ -97,12 +105,17 @@ class Shard:
         workflows: Mapping[str, WorkflowDefinition],
         activities: Mapping[str, ActivityDefinition],
         limits: SpaceLimits,
+        codecs: Sequence[PayloadCodec] = (),
+        payload_limits: PayloadLimits | None = None,
     ) -> None:
         self.store = store
         self.loop = loop
         self.clock = clock
         self.now = clock.wall
         self.converter = converter
+        self.coder = EventCoder(codecs, loop) if codecs else None
+        self.digest_key = b"" if self.coder is None else next(iter(self.coder.digest_keys()), b"")
+        self.sizes = PayloadSizes(payload_limits or PayloadLimits())
         self.workflows = workflows
         self.activities = activities
         self.timers = TimerQueue(loop, clock)
@@ -190,13 +203,21 @@ class Shard:
                 self._idle.set_result(None)
                 self._idle = None
 
-    async def idle(self) -> None:
-        """Wait until every mailbox is empty and everything written is durable, or the journal has failed."""
-        while self._pump_scheduled or not self.writer.is_idle:
+    async def idle(self, limit: float | None = None) -> None:
+        """Wait until every mailbox is empty and everything written is durable, or the journal has failed.
+
+        Payload codecs that need longer than ``limit`` seconds are not waited for.
+        """
+        while self._pump_scheduled or not self.writer.is_idle or (self.coder and self.coder.jobs):
             if self._pump_scheduled:
                 self._idle = self.loop.create_future()
                 await self._idle
             await self.writer.drain()
+            if self.coder is not None and not await self.coder.idle(limit):
+                log.warning(
+                    "leaving: payload codecs have not answered within %g s; their runs go on later", limit
+                )
+                return
 
     def _committed(self, sequence: int, batch: Batch) -> None:
         try:
@@ -253,6 +274,8 @@ class Shard:
         """Forget every run, for a rebuild; returns the open ones by key."""
         old, self.actors, self.newest = self.actors, {}, {}
         for actor in old.values():
+            if actor.coding is not None:
+                actor.coding.abandon()
             actor.drop_instance()
         # Runs whose end is durable stay as they are, and questions about them wait on.
         self._ready = deque(actor for actor in self._ready if actor.key not in old)
@@ -359,6 +382,9 @@ class Shard:
 
         Returns:
             The run, and a future that is done once the answer is durable.
+
+        Raises:
+            PayloadTooLargeError: The arguments are over the limit; nothing was written.
         """
         self.check()
         future = self.loop.create_future()
@@ -370,7 +396,7 @@ class Shard:
         if request_id:
             repeated = self._started_by(workflow_id, request_id)
             if repeated is not None:
-                same = repeated.state.started.digest == digest
+                same = self._is_same(repeated.state.started.digest, digest, "start", definition.name, args)
                 value = None if same else Raise(RequestIdReusedError(request_id, workflow_id))
                 self._answer_start(repeated, future, value)
                 return repeated, future
@@ -386,12 +412,13 @@ class Shard:
             refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
             self._answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
             return current, future
-        self.intake.admit(args)
-        run_id = random_id()
+        started = ev.WorkflowStarted(workflow_id, random_id(), definition.name, args, request_id, digest)
         actor = WorkflowActor(self, self.next_key, workflow_id, definition)
-        self.next_key += 1
+        if self.coder is None and not self.sizes.are_small(args):
+            self.sizes.check_event(started, actor.about)
+        self.intake.admit(args)
         actor.replaces = current if decision == "replace" else None
-        started = ev.WorkflowStarted(workflow_id, run_id, definition.name, args, request_id, digest)
+        self.next_key += 1
         actor.state.started = started  # known by its ids from here on; the fold sets it again
         self.actors[actor.key] = actor
         self.newest[workflow_id] = actor
@@ -444,10 +471,11 @@ class Shard:
         if seen is None:
             return False
         receiver = self._receiver(seen)
+        kind = "update" if type(event) is ev.UpdateReceived else "signal"
         if receiver is None:
             gone = WorkflowNotFoundError(actor.workflow_id, None)
             self.reply_when_durable(actor, reply, Raise(gone) if type(event) is ev.UpdateReceived else None)
-        elif seen.digest != event.digest:
+        elif not self._is_same(seen.digest, event.digest, kind, event.name, event.args):
             error = RequestIdReusedError(event.request_id, actor.workflow_id)
             self.reply_when_durable(receiver, reply, Raise(error))
         elif type(event) is ev.UpdateReceived and reply is not None:
@@ -475,6 +503,13 @@ class Shard:
                         return event
         return answer or state.outcome
 
+    def _is_same(self, stored: bytes, digest: bytes, kind: str, name: str, args: Sequence[Payload]) -> bool:
+        """Whether a request is the one seen before, perhaps when another key was the active one."""
+        if stored == digest:
+            return True
+        keys = () if self.coder is None else (*self.coder.digest_keys(), b"")
+        return any(stored == request_digest(kind, name, args, key) for key in keys)
+
     def refuse_closed(self, actor: WorkflowActor, reply: Reply) -> None:
         """The run has ended."""
         error = WorkflowClosedError(actor.workflow_id, actor.run_id, actor.state.status)
@@ -482,7 +517,15 @@ class Shard:
 
     def refuse_stalled(self, actor: WorkflowActor, reply: Reply) -> None:
         """The run's code must not run."""
-        self.reply_when_durable(actor, reply, Raise(self.stall_error(actor)))
+        stall = actor.state.stall
+        assert stall is not None
+        if actor.coding is None:
+            self.reply_when_durable(actor, reply, Raise(self.stall_error(actor, stall)))
+        else:
+            actor.coding.plain_stall(partial(self._refuse_stalled, actor, reply))
+
+    def _refuse_stalled(self, actor: WorkflowActor, reply: Reply, stall: ev.RunStalled) -> None:
+        self.reply_when_durable(actor, reply, Raise(self.stall_error(actor, stall)))
 
     def reject_update(self, actor: WorkflowActor, refusal: BaseException, reply: Reply) -> None:
         """An update's validator refused it."""
@@ -499,30 +542,26 @@ class Shard:
             actor.batch.after(self.emit_logs, actor.instance.logs)
             actor.instance.logs = []
 
-    def stall_error(self, actor: WorkflowActor) -> WorkflowFailedError:
+    def stall_error(self, actor: WorkflowActor, stall: ev.RunStalled) -> WorkflowFailedError:
         """What waiters of a stalled run get."""
-        stall = actor.state.stall
-        assert stall is not None
         kind = WorkflowHeldError if stall.kind == "held" else WorkflowQuarantinedError
         failure = stall.failure
         error = kind(actor.workflow_id, actor.run_id, f"{failure.type}: {failure.message}")
         error.__cause__ = error_of(failure, self.converter)
         return error
 
-    def stalled(self, actor: WorkflowActor) -> None:
-        """A run has stopped: nobody is left hanging."""
-        stall = actor.state.stall
-        assert stall is not None
+    def stalled(self, actor: WorkflowActor, stall: ev.RunStalled) -> None:
+        """A run has stopped, for this plain reason: nobody is left hanging."""
         about = (stall.kind, full_text(stall.failure))
         message = "workflow %r (run %s) is %s: %s"
         actor.batch.after(log.error, message, actor.workflow_id, actor.run_id, *about)
         for waiter, wakes in actor.result_waiters:
             if wakes:
-                self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor)))
+                self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor, stall)))
         actor.result_waiters[:] = [entry for entry in actor.result_waiters if not entry[1]]
         for waiters in actor.update_waiters.values():
             for waiter in waiters:
-                self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor)))
+                self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor, stall)))
         actor.update_waiters = {}
 
     # --- effects: called once what caused them is durable
@@ -558,6 +597,8 @@ class Shard:
         """Stop the writer and drop all code from memory; the journal itself stays open."""
         self.intake.close()
         self.writer.close()
+        if self.coder is not None:
+            self.coder.close()
         for actor in (*self.actors.values(), *self._recently_closed.values()):
             actor.drop_instance()
         self._recently_closed.clear()

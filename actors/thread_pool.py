@@ -1,4 +1,4 @@
-"""Threads for plain ``def`` activities.
+"""Threads for plain ``def`` activities and codecs.
 
 Unlike ``concurrent.futures`` it can give up on a thread that does not end: the slot gets a new one, and the lost
 thread neither takes work again nor keeps the process from ending.
@@ -31,9 +31,14 @@ class Worker:
 
 
 class ThreadPool:
-    """Daemon threads that take functions from a queue; ``submit`` is called from the loop's thread only."""
+    """Daemon threads that take functions from a queue; ``submit`` is called from the loop's thread only.
 
-    def __init__(self) -> None:
+    Args:
+        name: What the names of the threads begin with.
+    """
+
+    def __init__(self, name: str = "everact-activity") -> None:
+        self._name = name
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._workers: set[Worker] = set()
         self._idle = 0
@@ -73,7 +78,7 @@ class ThreadPool:
         worker = Worker()
         self._names += 1
         worker.thread = threading.Thread(
-            target=self._run, args=(worker,), name=f"everact-activity-{self._names}", daemon=True
+            target=self._run, args=(worker,), name=f"{self._name}-{self._names}", daemon=True
         )
         worker.thread.start()  # may raise
         self._workers.add(worker)

@@ -41,6 +41,9 @@ def _update_done(actor: WorkflowActor, batch: Batch, event: ev.UpdateCompleted |
         batch.waiters.append((waiter, event))
 
 
+#: Events whose effect shows them to people: it gets the plain one, the others what is stored.
+SHOWN = frozenset([ev.HandlerFailed, ev.WorkflowFailed])
+
 EFFECTS: dict[type, Callable[[WorkflowActor, Batch, Any], None]] = {
     ev.ActivityScheduled: _activity_scheduled,
     ev.ActivityCancelRequested: _activity_cancelled,

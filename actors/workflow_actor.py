@@ -9,21 +9,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
-from ..journal.errors import EveractError, JournalCorruptError, JournalError
+from ..journal.errors import EveractError, JournalCorruptError, JournalError, PayloadTooLargeError
 from ..journal.failures import Failure, safe_message
 from ..journal.fold import RunState
 from ..journal.run_index import Request, status_flags
 from ..journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 from ..journal.writer import DURABLE, Batch, Raise, settle
+from .actor_coding import ActorCoding, PausedError
 from .definitions import WorkflowDefinition
 from .errors import QueryFailedError
 from .failure_conversion import failure_of
+from .field_names import about
 from .mailbox import DELIVERED, FENCED, MESSAGES, OUTCOMES, Inspection, Mail, Query, Reply
 from .replay import replay
-from .turn_effects import EFFECTS
+from .turn_effects import EFFECTS, SHOWN
 from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
 
 log = logging.getLogger("everact.runtime")
@@ -54,6 +58,7 @@ class WorkflowActor:
         instance: Its code in memory, or None.
         mailbox: Events to handle, each with who waits for it.
         batch: The batch that holds its newest record.
+        coding: Its way through the payload codecs; None when the runtime has none.
         attempts: Its attempts in hand, by command number.
         outcomes: Results of attempts whose records are not durable yet, by command number.
         tried: It has had its one try of this start, or needs none.
@@ -68,6 +73,7 @@ class WorkflowActor:
         "_backlog",
         "attempts",
         "batch",
+        "coding",
         "definition",
         "instance",
         "key",
@@ -96,6 +102,7 @@ class WorkflowActor:
         self.mailbox: deque[tuple[Mail, Reply]] = deque()
         self._backlog: deque[int] = deque()
         self.batch: Batch = DURABLE
+        self.coding = None if shard.coder is None else ActorCoding(self, shard.coder)
         self.outcomes: dict[int, Any] = {}
         self.tried = True
         self.unreadable = False
@@ -129,9 +136,16 @@ class WorkflowActor:
             if reply is not None:
                 settle(reply, Raise(shard.stopped()))
             return
+        if self.coding is not None:
+            self.coding.put(event, reply)
+            return
         self.mailbox.append((event, reply))
         if not self.queued:
             shard.enqueue(self)
+
+    def about(self, event: ev.Event, inputs: Sequence[ev.Event] = ()) -> tuple[str, Sequence[str]]:
+        """What an event's fields belong to, and the names of its parameters, for messages."""
+        return about(event, self.state, self.definition, self.shard.activities, inputs)
 
     def wait_for_update(self, number: int, reply: asyncio.Future[Any]) -> None:
         """Let a caller wait for the answer to the update that was received as event ``number``."""
@@ -151,6 +165,8 @@ class WorkflowActor:
         """The run ends here, in memory: everybody who waits gets an error."""
         waiting = [waiter for waiter, _ in self.result_waiters]
         waiting += [waiter for waiters in self.update_waiters.values() for waiter in waiters]
+        if self.coding is not None:
+            waiting += self.coding.let_go()
         waiting += [reply for _event, reply in self.mailbox if reply is not None]
         self.mailbox.clear()
         self.result_waiters.clear()  # in place: who waits takes itself out of this very list
@@ -169,9 +185,12 @@ class WorkflowActor:
         Returns:
             Whether there is more.
         """
+        coding = self.coding
         for _ in range(BURST):
             mail: tuple[Mail, Reply] | None = None
             try:
+                if coding is not None and coding.is_paused():
+                    return False
                 if self.state.unread and not self.is_stalled and not self.is_closed:
                     self._deliver_unread()
                     continue
@@ -179,6 +198,12 @@ class WorkflowActor:
                     return False
                 mail = self.mailbox.popleft()
                 self._handle(*mail)
+                if coding is not None:
+                    coding.handled(mail[0])
+            except PausedError:
+                if mail is not None:
+                    self.mailbox.appendleft(mail)
+                return False
             except _NotReadableError as error:
                 if mail is not None:
                     self.mailbox.appendleft(mail)
@@ -243,9 +268,9 @@ class WorkflowActor:
             self.batch.after(self.shard.dispatcher.log_attempt, self, event)
         elif kind is ev.WorkflowTerminated:
             self.close_at_once(event, reply)
-        else:
-            assert kind is ev.RunReleased
-            self._write_stall(event, reply)
+        elif state.stall is None:
+            assert kind is ev.RunStalled
+            self.stall(event.kind, event.failure)
 
     def is_stale(self, event: Any) -> bool:
         """Whether nobody waits for this any more: a late attempt (R3), a timer that lost its race."""
@@ -275,9 +300,9 @@ class WorkflowActor:
                 return
             outputs = instance.turn(at, (Delivery(number, event),))
             turn = ev.Turn((event,), tuple(outputs))
-            body = _encoded(turn)
+            body = self.encoded(turn) if self.coding is None else b""
         except WorkflowCrashedError as crash:
-            self._stall(crash, event, reply)
+            self.stall_over(crash, event, reply)
         except Exception:  # ours, or the store's: ``work`` decides what becomes of the mail
             raise
         except BaseException:  # KeyboardInterrupt: the turn never was
@@ -313,9 +338,11 @@ class WorkflowActor:
                 numbers = [*numbers, *later] if type(unread[first]) in MESSAGES else [*later, *numbers]
                 outputs, ended = self._turn_of(numbers, at)
             turn = ev.Turn((), tuple(outputs), tuple(numbers))
-            body = _encoded(turn)
+            body = self.encoded(turn) if self.coding is None else b""
         except WorkflowCrashedError as crash:
-            self._stall(crash, None, None)
+            self.stall_over(crash, None, None)
+        except PausedError:
+            raise
         except BaseException:  # KeyboardInterrupt: the turn never was
             self.drop_instance()
             raise
@@ -324,7 +351,7 @@ class WorkflowActor:
 
     def _turn_of(self, numbers: list[int], at: int) -> tuple[list[Any], bool]:
         instance = self.instance or self.load()
-        unread = self.state.unread
+        unread = self.state.unread if self.coding is None else self.coding.unread()
         outputs = instance.turn(at, [Delivery(n, unread[n], was_received=True) for n in numbers])
         return outputs, instance.outcome is not None
 
@@ -342,8 +369,8 @@ class WorkflowActor:
             answer: Any = instance.handlers.query(query.name, query.args)
         except WorkflowCrashedError as crash:
             if not self.is_closed:
-                self._stall(crash, None, None)
-                shard.refuse_stalled(self, reply)
+                self.drop_instance()
+                self.stall(crash.kind, failure_of(crash.error, shard.converter, kind="crash"), (query, reply))
                 return
             why = safe_message(crash.error)
             answer = Raise(
@@ -371,7 +398,7 @@ class WorkflowActor:
         instance = WorkflowInstance(self.definition, shard.activities, shard.converter)
         if self.state.last_event:
             try:
-                records = shard.records(self)
+                records = shard.records(self) if self.coding is None else self.coding.history()
             except JournalCorruptError as error:
                 raise WorkflowCrashedError("held", error) from error
             except (
@@ -396,10 +423,42 @@ class WorkflowActor:
 
     # --- writing
 
-    def _write(self, record: ev.Record, at: int, reply: Reply, body: bytes | None = None) -> None:
-        """Put a record into the open batch, and what follows from it behind that batch."""
-        if body is None:
+    def encoded(self, record: ev.Record) -> bytes:
+        """Encode what user code has decided.
+
+        Raises:
+            WorkflowCrashedError: It cannot be stored, a crash of that code that hangs nobody; or it is too large, and
+                the run is held until the code passes less.
+        """
+        try:
             body = ev.encode_record(record)
+        except Exception as error:
+            raise WorkflowCrashedError("quarantined", error) from error
+        sizes = self.shard.sizes
+        if len(body) > sizes.quick:
+            try:
+                sizes.check_record(record, len(body), partial(self.about, inputs=record.inputs))
+            except PayloadTooLargeError as error:
+                raise WorkflowCrashedError("held", error) from error
+        return body
+
+    def _write(self, record: ev.Record, at: int, reply: Reply, body: bytes = b"") -> None:
+        """Append a record, behind the payload codecs if there are any."""
+        if self.coding is None:
+            self.append(record, record, at, reply, body or ev.encode_record(record))
+        else:
+            self.coding.write(record, at, reply)
+
+    def append(self, plain: ev.Record, record: ev.Record, at: int, reply: Reply, body: bytes) -> None:
+        """Put a record into the open batch, and what follows from it behind that batch.
+
+        Args:
+            plain: As the code decided it.
+            record: As it is stored; the same object when there are no payload codecs.
+            at: Wall clock of the turn, microseconds.
+            reply: Who waits for it.
+            body: ``record`` as bytes.
+        """
         shard = self.shard
         state = self.state
         batch = shard.writer.open
@@ -429,15 +488,19 @@ class WorkflowActor:
             flags |= CLOSES_RUN | status_flags(state.status)
         batch.entries.append(Entry(self.key, first, flags, at, body))
         self.batch = batch
-        if self.outcomes and record.inputs and type(record.inputs[0]) in OUTCOMES:
-            batch.effects.append((self._outcome_is_durable, (record.inputs[0],)))
+        if self.outcomes and plain.inputs and type(plain.inputs[0]) in OUTCOMES:
+            batch.effects.append((self._outcome_is_durable, (plain.inputs[0],)))
         if self.instance is not None and self.instance.logs:
             batch.effects.append((shard.emit_logs, (self.instance.logs,)))
             self.instance.logs = []
         if type(record) is ev.Turn and record.outputs:
-            for event in record.outputs:
+            for position, event in enumerate(record.outputs):
                 effect = EFFECTS.get(type(event))
-                if effect is not None:
+                if effect is None:
+                    continue
+                if type(event) in SHOWN and isinstance(plain, ev.Turn):
+                    effect(self, batch, plain.outputs[position])
+                else:
                     effect(self, batch, event)
         if reply is not None:
             if record.inputs and type(record.inputs[0]) is ev.UpdateReceived:
@@ -460,13 +523,7 @@ class WorkflowActor:
                 return
         self.wait_for_update(number, reply)
 
-    def _write_stall(self, event: ev.RunStalled | ev.RunReleased, reply: Reply) -> None:
-        """Record that the run stands still, or is tried again; lists show it at once."""
-        self._write(ev.Turn((event,)), self.shard.now(), reply)
-        entries = self.shard.writer.open.entries
-        entries[-1] = entries[-1]._replace(flags=entries[-1].flags | status_flags(self.state.status))
-
-    def _stall(self, crash: WorkflowCrashedError, event: Any, reply: Reply) -> None:
+    def stall_over(self, crash: WorkflowCrashedError, event: Any, reply: Reply) -> None:
         """Keep the input, stop the run, tell its waiters."""
         was_loaded = self.instance is not None
         self.drop_instance()
@@ -474,24 +531,64 @@ class WorkflowActor:
         if (
             type(event) is ev.UpdateReceived and not was_loaded
         ):  # it was not accepted: the code could not be loaded
-            self.stall(crash.kind, failure)
-            self.shard.refuse_stalled(self, reply)
+            self.stall(crash.kind, failure, (event, reply))
             return
         if event is not None:
             self._write(ev.Received((event,)), self.shard.now(), reply)
         self.stall(crash.kind, failure)
 
-    def stall(self, kind: str, failure: Failure) -> None:
-        """Stop the run until it is tried again."""
-        self._write_stall(ev.RunStalled(kind, failure), None)
-        self.shard.stalled(self)
+    def stall(
+        self,
+        kind: str,
+        failure: Failure,
+        mail: tuple[Mail, Reply] | None = None,
+        *,
+        is_ours: bool = False,
+    ) -> None:
+        """Stop the run until it is tried again.
+
+        Args:
+            kind: ``held`` or ``quarantined``.
+            failure: Why.
+            mail: What is refused because of it.
+            is_ours: The failure has no word of a user in it, and is written without the payload codecs.
+        """
+        event = ev.RunStalled(kind, failure)
+        if self.coding is None or is_ours:
+            self.append_stall(event, event, mail)
+        else:
+            self.coding.write_stall(event, mail)
+
+    def append_stall(
+        self,
+        plain: ev.RunStalled | ev.RunReleased,
+        event: ev.RunStalled | ev.RunReleased,
+        mail: tuple[Mail, Reply] | None,
+    ) -> None:
+        """Record that the run stands still, or is tried again; lists show it at once."""
+        record = ev.Turn((event,))
+        self.append(record, record, self.shard.now(), None, ev.encode_record(record))
+        entries = self.shard.writer.open.entries
+        entries[-1] = entries[-1]._replace(flags=entries[-1].flags | status_flags(self.state.status))
+        stalled = plain if isinstance(plain, ev.RunStalled) else None
+        if self.coding is not None:
+            self.coding.stall = None if stalled is None else stalled.failure
+        if stalled is not None:
+            self.shard.stalled(self, stalled)
+        if mail is not None:
+            self.shard.refuse_stalled(self, mail[1])
 
     def release(self, reason: str) -> None:
         """Try a stalled run again, with all that it has received."""
-        self._write_stall(ev.RunReleased(reason), None)
+        event = ev.RunReleased(reason)
+        self.append_stall(event, event, None)
 
     def close_at_once(self, outcome: ev.Outcome, reply: Reply) -> None:
         """End the run from outside: its code does not run again (terminate, replace)."""
+        if self.coding is not None:
+            self.coding.abandon()
+            if self.mailbox and not self.queued:
+                self.shard.enqueue(self)
         self.drop_instance()
         self._write(ev.Turn((), (outcome,)), self.shard.now(), reply)
 
@@ -507,11 +604,3 @@ class WorkflowActor:
         self.update_waiters = {}
         batch.effects.append((self.shard.closed, (self,)))
         self.drop_instance()
-
-
-def _encoded(turn: ev.Turn) -> bytes:
-    """Encode what user code has decided; what cannot be stored is a crash of that code, and hangs nobody."""
-    try:
-        return ev.encode_record(turn)
-    except Exception as error:
-        raise WorkflowCrashedError("quarantined", error) from error

@@ -46,9 +46,11 @@ from .journal.errors import (
     JournalLockedError,
     JournalVersionError,
     NotAJournalError,
+    PayloadCodecError,
     PayloadDecodeError,
     PayloadEncodeError,
     PayloadError,
+    PayloadTooLargeError,
 )
 
 __all__ = [
@@ -77,9 +79,11 @@ __all__ = [
     "NotAJournalError",
     "NotInActivityError",
     "NotInWorkflowError",
+    "PayloadCodecError",
     "PayloadDecodeError",
     "PayloadEncodeError",
     "PayloadError",
+    "PayloadTooLargeError",
     "QueryFailedError",
     "ReadOnlyError",
     "RegistrationError",

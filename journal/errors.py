@@ -40,6 +40,36 @@ class PayloadDecodeError(PayloadError):
     """Stored bytes do not fit the type that the code asks for; the stored bytes are unharmed."""
 
 
+class PayloadCodecError(PayloadError):
+    """A payload codec could not encode a value, or could not decode what is stored, which is unharmed."""
+
+
+class PayloadTooLargeError(PayloadError):
+    """A value, or all values of one turn, have more bytes than the limit; nothing was written.
+
+    Attributes:
+        where: Which value it is, e.g. ``"argument 'order' of workflow OrderWorkflow"``.
+        size: Its bytes as it would be stored.
+        limit: The most bytes allowed.
+        largest: For a whole turn: its largest values.
+    """
+
+    def __init__(self, where: str, size: int, limit: int, largest: str = "") -> None:
+        super().__init__("is too large", where)
+        self.args = (where, size, limit, largest)
+        self.size = size
+        self.limit = limit
+        self.largest = largest
+
+    def __str__(self) -> str:
+        option = "record" if self.largest else "payload"
+        inside = f" ({self.largest})" if self.largest else ""
+        return (
+            f"{self.where} has {self.size:,} bytes{inside}, and the limit is {self.limit:,}: pass a reference to data "
+            f"that is kept elsewhere, or raise Runtime(payload_limits=PayloadLimits({option}=...))"
+        )
+
+
 class JournalError(EveractError):
     """Root of the errors of the store."""
 

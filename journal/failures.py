@@ -35,6 +35,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
         source: For kind ``activity`` and ``timeout``: what failed, ``(activity type, command, attempt)``.
         group: Members of an exception group.
         retry_state: For kind ``activity``: why there was no further attempt.
+        coded: Message and trace as the payload codecs have left them; those two are then empty.
     """
 
     type: str
@@ -49,6 +50,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
     source: tuple[str, int, int] | None = None
     group: tuple[Failure, ...] = ()
     retry_state: str = ""
+    coded: Payload | None = None
 
     def names(self) -> frozenset[str]:
         """Every name by which a user may mean this failure: bare and dotted, of the class and its bases."""

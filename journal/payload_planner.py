@@ -8,17 +8,18 @@ import threading
 import types
 import typing
 from collections import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, get_args, get_origin
 
 import msgspec
 
 from .payload_models import is_model, is_pydantic_value, model, pydantic_value
-from .payload_plans import Forms, Plan
+from .payload_plans import Forms, Plan, upgraded
 from .payload_records import enumeration, record, shape_of, typed_dict
 from .payload_tagged import LEAVES, Tagged, encode_json
 from .payload_trouble import Trouble, glimpse, type_name
 from .payload_unions import union
+from .type_converters import TypeConverter, TypeUpgrade
 from .type_hints import substitute
 
 _NONE = type(None)
@@ -58,7 +59,7 @@ class Planner:
     Plans of recursive types refer to each other: a plan is kept before what is inside it is made.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, converters: Iterable[TypeConverter[Any] | TypeUpgrade] = ()) -> None:
         self.tagged = Tagged(self._dump_class, self._load_class)
         self.forms = Forms(self.tagged)
         self._lock = threading.RLock()
@@ -66,6 +67,24 @@ class Planner:
         self._leaves = {leaf.type: leaf for leaf in LEAVES}
         self._names: dict[type, str] = {}
         self._classes: dict[str, type] = {}
+        self._converters: dict[type, TypeConverter[Any]] = {}
+        self._upgrades: dict[type, TypeUpgrade] = {}
+        for converter in converters:
+            self._add(converter)
+
+    def _add(self, converter: TypeConverter[Any] | TypeUpgrade) -> None:
+        known: dict[type, Any] = self._converters if isinstance(converter, TypeConverter) else self._upgrades
+        if not isinstance(converter, TypeConverter | TypeUpgrade):
+            raise TypeError(f"converters must be TypeConverter or TypeUpgrade objects, not {converter!r}")
+        if converter.cls in known:
+            raise ValueError(f"two {type(converter).__name__} objects for {type_name(converter.cls)}")
+        known[converter.cls] = converter
+        if isinstance(converter, TypeConverter):
+            self.register(converter.cls, converter.name)
+        else:
+            for name in converter.former_names:
+                if self._classes.setdefault(name, converter.cls) is not converter.cls:
+                    raise ValueError(f"{name!r} is the name of {type_name(self._classes[name])} already")
 
     def register(self, cls: type, name: str | None = None) -> None:
         """Let a class be stored and read where no hint names it."""
@@ -140,6 +159,8 @@ class Planner:
 
     def _type(self, hint: Any, kind: type, args: tuple[Any, ...]) -> Plan:
         forms, name = self.forms, _text(hint)
+        if kind in self._converters:
+            return self._keep(hint, forms.converted(self._converters[kind]))
         if kind in _SCALARS:
             return self._keep(hint, forms.scalar(kind))
         if kind in self._leaves:
@@ -179,6 +200,8 @@ class Planner:
                 return self._keep(hint, forms.other(name, _instance_test(kind)))
             plan = self._keep(hint, Plan(name, (kind,), "o", "." + kind.__name__))
             record(forms, plan, kind, args=args, shape=shape, plan_of=self.plan)
+        if kind in self._upgrades:
+            upgraded(plan, self._upgrades[kind])
         return plan
 
     def _union(self, hint: Any, args: tuple[Any, ...]) -> Plan:

@@ -31,6 +31,7 @@ from .payload_tagged import (
     tag_of,
 )
 from .payload_trouble import Kind, Trouble, glimpse
+from .type_converters import TypeConverter, TypeUpgrade
 
 # Of these the type alone says that msgspec stores them exactly.
 BY_TYPE = frozenset([int, bool, str, type(None)])
@@ -52,12 +53,14 @@ class Plan:
         exact: Whether msgspec alone would store a value exactly; only asked where ``plain`` is true.
         plain: Whether msgspec reads and writes the same form, the plans inside permitting.
         inside: The plans of the values inside.
+        former: Class names under which older data have its tag.
     """
 
     __slots__ = (
         "dump",
         "exact",
         "fits",
+        "former",
         "inside",
         "label",
         "load",
@@ -89,6 +92,7 @@ class Plan:
         self.exact = lambda value: False  # noqa: ARG005
         self.plain = False
         self.inside: tuple[Plan, ...] = ()
+        self.former: tuple[str, ...] = ()
 
     def all_plain(self) -> bool:
         """Whether msgspec alone reads and writes this type and all types inside it."""
@@ -136,7 +140,7 @@ class Forms:
         if tag is None:
             raise Trouble("data", f"expected {plan.name}, got {glimpse(tree)}")
         inner = tree[tag]
-        if plan.label and tag == "$" + plan.label:
+        if plan.label and (tag == "$" + plan.label or tag[2:] in plan.former):
             return plan.load(inner)
         value = self.tagged.load_tag(tag, inner)
         if type(value) in plan.types:
@@ -221,6 +225,33 @@ class Forms:
 
         def load(tree: Any) -> Any:
             return guarded(read, plan.name, tree) if type(tree) is form else self.stray_load(plan, tree)
+
+        plan.dump, plan.load = dump, load
+        return plan
+
+    def converted(self, converter: TypeConverter[Any]) -> Plan:
+        """A class that has a converter; always tagged in a union."""
+        cls, title = converter.cls, converter.cls.__name__
+        plan = Plan(title, (cls,), "", f".{converter.name or title}")
+        tags = ("$", "$" + plan.label)
+
+        def dump(value: Any) -> Any:
+            if type(value) is not cls:
+                return self.stray(plan, value)
+            try:
+                stored = converter.store(value)
+            except Exception as error:
+                message = f"the converter of {title} could not store it: {type(error).__name__}: {error}"
+                raise Trouble("mismatch", message) from error
+            return self.tagged.dump(stored)
+
+        def load(tree: Any) -> Any:
+            if tag_of(tree) in tags:
+                return self.stray_load(plan, tree)
+            value = guarded(converter.load, title, self.tagged.load(tree))
+            if type(value) is not cls:
+                raise Trouble("data", f"the converter of {title} gave {glimpse(value)}")
+            return value
 
         plan.dump, plan.load = dump, load
         return plan
@@ -335,6 +366,16 @@ class Forms:
             and not reserved(value)
             and all(map(item.exact, value.values()))
         )
+
+
+def upgraded(plan: Plan, by: TypeUpgrade) -> None:
+    """Let older stored forms of a class through its upgrade."""
+    read = plan.load
+
+    def load(tree: Any) -> Any:
+        return read(tree if tag_of(tree) else guarded(by.upgrade, plan.name, tree))
+
+    plan.load, plan.plain, plan.former = load, False, by.former_names
 
 
 def _reserved(value: dict[Any, Any]) -> bool:

@@ -34,6 +34,8 @@ def union(forms: Forms, plan: Plan, members: list[Plan]) -> None:
             by_type.setdefault(kind, []).append((member, "$" + label if has_tag else None))
         if label:
             by_label.setdefault("$" + label, []).append(member)
+        for former in member.former:
+            by_label.setdefault(f"$.{former}", []).append(member)
         if not has_tag:
             for shape in member.shapes:
                 bare.setdefault(shape, []).append(member)

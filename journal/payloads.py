@@ -16,7 +16,7 @@ The encodings, fixed for ever because they are stored with each value:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,6 +28,7 @@ from .payload_planner import Planner
 from .payload_plans import Plan, decoder_of
 from .payload_tagged import encode_json
 from .payload_trouble import Trouble, find_cycle, find_surrogate, shorten
+from .type_converters import TypeConverter, TypeUpgrade
 
 Encode = Callable[..., "Payload"]
 Decode = Callable[..., Any]
@@ -62,11 +63,18 @@ class PayloadConverter:
     Args:
         trust_pickle: Store what has no other form with cloudpickle, and read such payloads. Whoever
             can write the journal can then run code in this process.
+        converters: For classes that have no stored form, and for what older versions of classes have stored.
+
+    Raises:
+        TypeError: Something among the converters is none.
+        ValueError: Two are for one class, or have one name.
     """
 
-    def __init__(self, *, trust_pickle: bool = False) -> None:
+    def __init__(
+        self, *, trust_pickle: bool = False, converters: Iterable[TypeConverter[Any] | TypeUpgrade] = ()
+    ) -> None:
         self.trust_pickle = trust_pickle
-        self._planner = Planner()
+        self._planner = Planner(converters)
         self._encoders: dict[Any, Encode] = {}
         self._decoders: dict[Any, Decode] = {}
 
@@ -211,7 +219,10 @@ class PayloadConverter:
         if encoding == "pickle":
             return self._unpickled(data, where)
         if encoding not in _ENCODINGS:
-            message = f"expected {plan.name}, got the unknown encoding {shorten(repr(encoding), 60)}"
+            message = (
+                f"expected {plan.name}, got the unknown encoding {shorten(repr(encoding), 60)}: if a payload codec "
+                f"wrote it, pass that to Runtime(codecs=[...])"
+            )
             raise PayloadDecodeError(message, where)
         try:
             if encoding == "null":

@@ -149,7 +149,9 @@ def _load(hint: Any, value: Any) -> Any:
     if hint is Payload:
         return _load_payload(value)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return hint(**{name: _load(inner, value[name]) for name, inner in _fields(hint).items()})
+        fields = _fields(hint).items()
+        # What is not there is a field that an older Everact did not have; the required ones are missed by the class.
+        return hint(**{name: _load(inner, value[name]) for name, inner in fields if name in value})
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Union or origin is types.UnionType:
         known = [one for one in inside if one is not type(None)]

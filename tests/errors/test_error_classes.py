@@ -28,9 +28,11 @@ ARGUMENTS = {
     "JournalDiskError": ("/orders", "a sync failed"),
     "JournalLockedError": ("/orders", 4711),
     "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9),
+    "PayloadCodecError": ("key 'k' is not known", "result of activity charge", "$"),
     "PayloadDecodeError": ("expected int", "result of activity charge", "$.price"),
     "PayloadEncodeError": ("expected int", "argument 'n' of activity charge", "$.price"),
     "PayloadError": ("expected int", "here", "$"),
+    "PayloadTooLargeError": ("argument 'n' of activity charge", 20, 10, ""),
     "ReadOnlyError": ("activity 'charge'", "use an update"),
     "RequestIdReusedError": ("r-1", "order-42"),
     "UnknownHandlerError": ("signal", "aprove", "Orders", ["approve"]),
@@ -48,7 +50,7 @@ ARGUMENTS = {
 #: Programs have their own errors.
 PROGRAMS = ("everact.bench", "everact.cli", "everact.demo")
 #: Errors that leave by another way than as an exception of a public call.
-INTERNAL = {"WorkflowCrashedError", "Trouble", "TurnAborted", "RunDiscarded"}
+INTERNAL = {"WorkflowCrashedError", "PausedError", "Trouble", "TurnAborted", "RunDiscarded"}
 
 
 def every_error() -> dict[str, type[BaseException]]:

@@ -216,7 +216,7 @@ def test_a_request_id_starts_one_run():
         (lambda d: d["records"][0]["inputs"][0].update(tag="zz"), "KeyError"),
         (lambda d: d["records"][0]["inputs"][0].update(digest="?"), "is damaged: record 1"),
         (lambda d: d["records"][0]["inputs"][0].update(workflow_id=None), "Expected `str`"),
-        (lambda d: d["records"][1]["outputs"][0].pop("result"), "KeyError"),
+        (lambda d: d["records"][1]["outputs"][0].pop("result"), "Missing required argument 'result'"),
     ],
 )
 def test_a_damaged_document_is_refused(change, says):

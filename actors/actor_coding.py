@@ -1,0 +1,411 @@
+"""One run and the payload codecs: what comes in is encoded before its turn, what a turn decides before it is written.
+
+Code and callers see plain values; the journal and the fold hold coded ones. While payloads of a run are on their way
+through slow codecs the run is paused: its mail waits, the others go on. Whatever comes back is taken up in the pump,
+as any turn, so that a failed commit finds everything either written or still to be done (R5).
+
+Runs of a runtime without codecs have none of this.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..journal import events as ev
+from ..journal.coded_fields import CODED_FIELDS, About
+from ..journal.errors import PayloadCodecError, PayloadTooLargeError
+from ..journal.failures import Failure
+from ..journal.writer import Raise, settle
+from .dispatcher import too_large
+from .event_coder import EventCoder
+from .failure_conversion import failure_of
+from .mailbox import MESSAGES, OUTCOMES, Mail, Reply
+from .workflow_instance import WorkflowCrashedError
+
+if TYPE_CHECKING:
+    from .workflow_actor import WorkflowActor
+
+log = logging.getLogger("everact.runtime")
+
+Result = list[Any] | PayloadCodecError
+
+#: Mail that is encoded before its turn. Why a run stands still is encoded when that is written.
+ENCODED = frozenset(CODED_FIELDS) - {ev.RunStalled}
+
+
+class PausedError(Exception):
+    """What the turn needs is on its way through the codecs; the turn begins again when it is there."""
+
+
+class Incoming:
+    """A piece of mail on its way into the mailbox.
+
+    Attributes:
+        coding: Whose it is; None when nobody wants it any more.
+        event: As it came, plain.
+        coded: As it will be stored, or why it cannot be; None while it is on its way.
+    """
+
+    __slots__ = ("coded", "coding", "event", "reply")
+
+    def __init__(self, coding: ActorCoding, event: Mail, reply: Reply) -> None:
+        self.coding: ActorCoding | None = coding
+        self.event: Any = event
+        self.reply = reply
+        self.coded: Any = None
+
+    def done(self, event: Mail, result: Result) -> None:
+        """The codecs have answered for ``event``."""
+        if self.coding is not None and event is self.event:
+            self.coded = result if isinstance(result, PayloadCodecError) else result[0]
+            self.coding.admit()
+
+
+class Job:
+    """What a paused run waits for.
+
+    Attributes:
+        finish: Called in the pump with the codecs' result.
+        mail: What the turn was about, to be handled again if this comes to nothing.
+        result: None while it is on its way.
+    """
+
+    __slots__ = ("finish", "mail", "result")
+
+    def __init__(self, finish: Callable[[Result], None], mail: tuple[Mail, Reply] | None) -> None:
+        self.finish = finish
+        self.mail = mail
+        self.result: Result | None = None
+
+
+class ActorCoding:
+    """The codecs' side of one run.
+
+    Attributes:
+        stall: The plain failure of its stall, once it is known here.
+    """
+
+    __slots__ = ("_actor", "_coded", "_coder", "_history", "_incoming", "_job", "_unread", "stall")
+
+    def __init__(self, actor: WorkflowActor, coder: EventCoder) -> None:
+        self._actor = actor
+        self._coder = coder
+        self._incoming: deque[Incoming] = deque()
+        # By id; each entry holds its event, so that the id stays its own.
+        self._coded: dict[int, tuple[Any, Any]] = {}
+        self._job: Job | None = None
+        self._history: tuple[int, Result] | None = None
+        self._unread: dict[int, Any] = {}
+        self.stall: Failure | None = None
+
+    # --- mail
+
+    def put(self, event: Mail, reply: Reply) -> None:
+        """Take mail in, in order, each as soon as it and all before it are encoded."""
+        actor = self._actor
+        if type(event) is ev.WorkflowTerminated and actor.state.last_event:  # it waits for no codec
+            self.abandon()
+            actor.mailbox.appendleft((event, reply))
+            self._call_pump()
+            return
+        incoming = Incoming(self, event, reply)
+        self._incoming.append(incoming)
+        if type(event) in ENCODED:
+            self._encode(incoming)
+        else:
+            incoming.coded = event
+            self.admit()
+
+    def _encode(self, incoming: Incoming) -> None:
+        event = incoming.event
+        self._coder.start("encode", [event], partial(incoming.done, event), self._actor.about)
+
+    def admit(self) -> None:
+        """Move what is ready at the head of the queue into the mailbox."""
+        while self._incoming and self._incoming[0].coded is not None:
+            incoming = self._incoming[0]
+            coded = incoming.coded
+            if type(coded) in ENCODED:
+                try:
+                    self._actor.shard.sizes.check_event(coded, self._actor.about)
+                except PayloadTooLargeError as error:
+                    coded = error
+            if isinstance(coded, PayloadCodecError | PayloadTooLargeError):
+                if not self._refused(incoming, coded):
+                    return
+                continue
+            self._incoming.popleft()
+            if type(coded) in ENCODED:
+                self._coded[id(incoming.event)] = incoming.event, coded
+            self._actor.mailbox.append((incoming.event, incoming.reply))
+            self._call_pump()
+
+    def _refused(self, incoming: Incoming, error: PayloadCodecError | PayloadTooLargeError) -> bool:
+        """What becomes of mail that cannot be stored; returns whether the next one may follow."""
+        actor, event = self._actor, incoming.event
+        if type(event) in OUTCOMES and isinstance(error, PayloadTooLargeError):
+            incoming.event = too_large(actor, event, error)
+            actor.outcomes[event.command] = incoming.event
+            incoming.coded = None
+            self._encode(incoming)
+            return bool(incoming.coded)
+        self._incoming.popleft()
+        if type(event) in MESSAGES:
+            if incoming.reply is not None:
+                settle(incoming.reply, Raise(error))
+        elif type(event) is ev.WorkflowStarted:
+            actor.shard.forget(actor)
+            if incoming.reply is not None:
+                settle(incoming.reply, Raise(error))
+            actor.let_go(error)
+        elif type(event) in OUTCOMES:
+            # What the activity has done is not asked for twice in one life, and it cannot be kept.
+            failure = failure_of(error, actor.shard.converter, kind="crash")
+            self.put(ev.RunStalled("quarantined", failure), None)
+        return True
+
+    def handled(self, event: Any) -> None:
+        """A piece of mail has had its turn: what would be stored for it is needed no more, or by its job only."""
+        self._history = None
+        if self._job is None or self._job.mail is None or self._job.mail[0] is not event:
+            self._coded.pop(id(event), None)
+
+    def take_over(self, before: ActorCoding) -> None:
+        """Take from an earlier object of the run the mail that no turn has handled, outcomes excepted."""
+        self._coded = before._coded
+        if self._actor.state.stall == before._actor.state.stall:
+            self.stall = before.stall
+        for incoming in before._incoming:
+            if type(incoming.event) not in OUTCOMES and type(incoming.event) is not ev.RunStalled:
+                incoming.coding = self
+                self._incoming.append(incoming)
+            else:
+                incoming.coding = None
+        before._incoming = deque()
+        self.admit()
+
+    def let_go(self) -> list[Any]:
+        """Drop everything; returns who waits for the mail that had not come in."""
+        waiting = self.drop_callers()
+        for incoming in self._incoming:
+            incoming.coding = None
+        self._incoming.clear()
+        self._coded.clear()
+        return waiting
+
+    def drop_callers(self) -> list[Any]:
+        """Drop the mail on its way here that somebody waits for; returns who."""
+        self.abandon()
+        waiting = [incoming.reply for incoming in self._incoming if incoming.reply is not None]
+        for incoming in self._incoming:
+            if incoming.reply is not None:
+                incoming.coding = None
+        self._incoming = deque(incoming for incoming in self._incoming if incoming.reply is None)
+        self.admit()
+        return waiting
+
+    # --- turns
+
+    def is_paused(self) -> bool:
+        """Take up what has come back (called in the pump); returns whether the run must go on waiting."""
+        while self._job is not None:
+            job = self._job
+            if job.result is None:
+                return True
+            self._job = None
+            try:
+                job.finish(job.result)
+            except Exception as error:
+                if job.mail is not None and job.mail[1] is not None:
+                    settle(job.mail[1], Raise(error))
+                raise
+        return False
+
+    def abandon(self) -> None:
+        """Undo a turn whose record is on its way through the codecs: it never was, and its mail is handled again."""
+        self._history = None
+        job, self._job = self._job, None
+        if job is not None:
+            self._actor.drop_instance()
+            if job.mail is not None:
+                self._actor.mailbox.appendleft(job.mail)
+
+    def _start(
+        self,
+        way: Any,
+        events: Sequence[Any],
+        finish: Callable[[Result], None],
+        mail: tuple[Mail, Reply] | None = None,
+        about: About | None = None,
+    ) -> None:
+        """Pause until the codecs have answered; when they do at once, nothing is paused."""
+        assert self._job is None
+        job = Job(finish, mail)
+        self._coder.start(way, events, partial(self._answered, job), about or self._actor.about)
+        if job.result is None:
+            self._job = job
+        else:
+            finish(job.result)
+
+    def _answered(self, job: Job, result: Result) -> None:
+        job.result = result
+        if self._job is job:
+            self._call_pump()
+
+    def _call_pump(self) -> None:
+        if not self._actor.queued:
+            self._actor.shard.enqueue(self._actor)
+
+    def write(self, record: ev.Record, at: int, reply: Reply) -> None:
+        """Encode what a turn has decided, then append its record."""
+        outputs = record.outputs if isinstance(record, ev.Turn) else ()
+        mail = (record.inputs[0], reply) if record.inputs else None
+        about = partial(self._actor.about, inputs=record.inputs)
+        self._start("encode", outputs, partial(self._write, record, at, reply), mail, about)
+
+    def _write(self, record: ev.Record, at: int, reply: Reply, outputs: Result) -> None:
+        actor = self._actor
+        self._history = None
+        event = record.inputs[0] if record.inputs else None
+        if isinstance(outputs, PayloadCodecError):
+            actor.stall_over(WorkflowCrashedError("quarantined", outputs), event, reply)
+            return
+        coded = self._record(record, outputs)
+        try:
+            body = actor.encoded(coded)
+        except WorkflowCrashedError as crash:
+            actor.stall_over(crash, event, reply)
+            return
+        for given in record.inputs:
+            self._coded.pop(id(given), None)
+        actor.append(record, coded, at, reply, body)
+
+    def _record(self, record: ev.Record, outputs: list[Any]) -> ev.Record:
+        inputs = []
+        for event in record.inputs:
+            known = self._coded.get(id(event))
+            if known is None and type(event) in ENCODED:
+                raise RuntimeError(f"{type(event).__name__} has not been through the payload codecs")
+            inputs.append(event if known is None else known[1])
+        if isinstance(record, ev.Turn):
+            return ev.Turn(tuple(inputs), tuple(outputs), record.delivers)
+        return ev.Received(tuple(inputs))
+
+    def write_stall(self, event: ev.RunStalled, mail: tuple[Mail, Reply] | None) -> None:
+        """Encode why the run stands still, then append that."""
+        self._start("encode", [event], partial(self._write_stall, event, mail), mail)
+
+    def _write_stall(self, event: ev.RunStalled, mail: tuple[Mail, Reply] | None, result: Result) -> None:
+        if isinstance(result, PayloadCodecError):  # nothing of it may be written as it is
+            failure = event.failure
+            log.error(
+                "workflow %r: why it is %s cannot be encoded (%s): %s",
+                self._actor.workflow_id,
+                event.kind,
+                result,
+                failure.message,
+            )
+            message = "the payload codecs could not encode the reason either; the log of that time has it"
+            event = ev.RunStalled(event.kind, Failure(failure.type, failure.bases, message, kind="crash"))
+            result = [event]
+        self._actor.append_stall(event, result[0], mail)
+
+    # --- reading
+
+    def history(self) -> list[tuple[int, ev.Record]]:
+        """All records of the run, decoded.
+
+        Raises:
+            PausedError: They are on their way.
+            WorkflowCrashedError: They cannot be decoded; the run is to be held.
+            Exception: The journal could not be read.
+        """
+        actor = self._actor
+        # It stays until the turn is over, which may have to begin again (R1 b).
+        known = self._history
+        if known is None or known[0] != actor.state.last_event:
+            self._history = None
+            records = actor.shard.records(actor)
+            events = [event for _at, record in records for event in ev.events_of(record)]
+            self._start("decode", events, partial(self._read, records, actor.state.last_event))
+            known = self._history
+            if known is None:
+                raise PausedError
+        if isinstance(known[1], PayloadCodecError):
+            raise WorkflowCrashedError("held", known[1])
+        return known[1]
+
+    def _read(self, records: list[tuple[int, ev.Record]], last_event: int, result: Result) -> None:
+        decoded = result if isinstance(result, PayloadCodecError) else with_events(records, result)
+        self._history = last_event, decoded
+
+    def unread(self) -> dict[int, Any]:
+        """The received inputs that no turn has delivered, decoded.
+
+        Raises:
+            PausedError: They are on their way.
+            WorkflowCrashedError: They cannot be decoded; the run is to be held.
+        """
+        stored = self._actor.state.unread
+        missing = [number for number in stored if number not in self._unread]
+        if missing:
+            self._start("decode", [stored[number] for number in missing], partial(self._read_unread, missing))
+            if any(number not in self._unread for number in missing):
+                raise PausedError
+        if len(self._unread) > 2 * len(stored):
+            self._unread = {number: self._unread[number] for number in stored}
+        for number in stored:
+            if isinstance(self._unread[number], PayloadCodecError):
+                error = self._unread[number]
+                self._unread = {}
+                raise WorkflowCrashedError("held", error)
+        return self._unread
+
+    def _read_unread(self, numbers: list[int], result: Result) -> None:
+        if isinstance(result, PayloadCodecError):
+            self._unread.update(dict.fromkeys(numbers, result))
+        else:
+            self._unread.update(zip(numbers, result, strict=True))
+
+    def plain_stall(self, then: Callable[[ev.RunStalled], None]) -> None:
+        """Call ``then`` with the present stall, decoded; one that cannot be decoded says why."""
+        stall = self._actor.state.stall
+        assert stall is not None
+
+        def done(result: Result) -> None:
+            if isinstance(result, PayloadCodecError):
+                failure = msgspec.structs.replace(
+                    stall.failure, message=f"(not readable: {result})", coded=None
+                )
+            else:
+                failure = result[0].failure
+            if self._actor.state.stall is stall:
+                self.stall = failure
+            then(ev.RunStalled(stall.kind, failure))
+
+        if self.stall is not None:
+            then(ev.RunStalled(stall.kind, self.stall))
+        else:
+            self._coder.start("decode", [stall], done, self._actor.about)
+
+
+def with_events(records: list[tuple[int, ev.Record]], events: Sequence[Any]) -> list[tuple[int, ev.Record]]:
+    """Records with other events in them, one for each, in order."""
+    made: list[tuple[int, ev.Record]] = []
+    start = 0
+    for at, record in records:
+        middle = start + len(record.inputs)
+        inputs = tuple(events[start:middle])
+        if isinstance(record, ev.Turn):
+            start = middle + len(record.outputs)
+            made.append((at, ev.Turn(inputs, tuple(events[middle:start]), record.delivers)))
+        else:
+            start = middle
+            made.append((at, ev.Received(inputs)))
+    return made
