@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from .blobs import Spiller
 from .errors import JournalCorruptError
 from .facts import Facts, facts_row
 from .fault_points import fault_point
@@ -239,6 +240,7 @@ class Compactor:
         self._journal_id = store.journal_id
         self._index = index
         self._facts = facts
+        self._spiller = Spiller(store.journal_id)
         self._step: Step | None = None
         self._state_of = state_of
         self._now = now
@@ -321,7 +323,7 @@ class Compactor:
             state = self._state_of(row.key) or index.state(row)
             status, closed_at = state.status, state.closed_at
             if status not in CLOSED:
-                snapshot, wake = encode_open(state)
+                snapshot, wake = encode_open(state, self._spiller)
         run = StoredRun(
             row.workflow_id,
             row.run_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .errors import JournalCorruptError
-from .snapshots import sealed, unsealed
+from .row_checksum import sealed, unsealed
 from .store import Tables
 from .tables import Table
 

@@ -42,6 +42,12 @@ class PendingActivity:
         self.next_at = 0
         self.last_failure: Failure | None = None
 
+    def copy(self) -> PendingActivity:
+        """One like it."""
+        other = PendingActivity(self.scheduled, self.scheduled_at)
+        other.attempt, other.next_at, other.last_failure = self.attempt, self.next_at, self.last_failure
+        return other
+
 
 class RunState:
     """What the journal knows of one run.

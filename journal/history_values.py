@@ -21,7 +21,7 @@ from itertools import accumulate
 import zstandard
 
 from .errors import JournalCorruptError
-from .snapshots import sealed, unsealed
+from .row_checksum import sealed, unsealed
 from .store import Entry, Tables
 from .tables import Table
 

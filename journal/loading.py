@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .blobs import whole_entry
 from .events import WITH_DIGEST, WorkflowStarted, decode_record
 from .facts import Facts, read_facts
 from .fold import RunState
@@ -47,34 +48,35 @@ def load(store: JournalStore) -> Loaded:
                 index.codec.add(facts.dictionary, data)
                 index.codec.active = facts.dictionary
     index.counts = {(kind, status): n for kind, status, n in facts.counts}
-    bodies: dict[int, list[tuple[int, int, bytes]]] = {}
+    logged: dict[int, list[Entry]] = {}
     highest = facts.highest_key
     for sequence, entries in store.scan():
         moved_to = facts.compacted_to if sequence < segments.current else 0
         started = _started(entries, moved_to)
         index.add(sequence, entries, started, moved_to)
         highest = max(highest, *started) if started else highest
-        for key, first, flags, at, body in entries:
+        for entry in entries:
+            key, first, flags, _at, body = entry
             if key <= moved_to or sequence <= index.rows[key].through:
                 continue
             if flags & HAS_REQUEST:
                 _reserve(index, key, first, body)
             if flags & CLOSES_RUN:
-                bodies.pop(key, None)
+                logged.pop(key, None)
             else:
-                bodies.setdefault(key, []).append((first, at, body))
+                logged.setdefault(key, []).append(entry)
     states = {}
     with store.view() as tables:
         for key in {*facts.early, *facts.early_before}:
             if key in index.rows:
                 _settle(index, index.rows[key], tables)
-        for key, waiting in bodies.items():
+        for key, newer in logged.items():
             row = index.rows[key]
             if not row.is_closed:
                 state = states[key] = _stored_state(index, row, tables)
-                for first, at, body in waiting:
-                    if first > state.last_event:
-                        state.apply(decode_record(body), at)
+                for entry in newer:
+                    if entry.first_event > state.last_event:
+                        state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
     return Loaded(index, facts, states, highest + 1)
 
 
@@ -111,7 +113,7 @@ def _stored_state(index: RunIndex, row: RunRow, tables: Tables) -> RunState:
     if state is None:
         state = RunState()
         for entry in read_history(tables, index.codec, row.key):
-            state.apply(decode_record(entry.body), entry.at)
+            state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
     return state
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .errors import JournalCorruptError
-from .snapshots import sealed, unsealed
+from .row_checksum import sealed, unsealed
 from .store import Changes, JournalStore, Tables
 from .tables import NUMBER, PAIR, Table, run_range
 

@@ -17,10 +17,12 @@ from typing import NamedTuple
 import msgspec
 
 from . import fold
+from .blobs import whole_entry
 from .errors import JournalCorruptError
 from .events import Record, WorkflowStarted, decode_record
 from .history_values import HistoryCodec, entries_of, load_dictionary
-from .snapshots import OpenRun, decode_open, decode_state, sealed, unsealed
+from .row_checksum import sealed, unsealed
+from .snapshots import OpenRun, decode_open, decode_state
 from .store import STARTS_RUN, Entry, JournalStore, Location, Tables
 from .tables import DEDUPE, NUMBER, Table, run_range, text_hash
 
@@ -381,11 +383,8 @@ class RunIndex:
         locations = row.located()
         with self._store.view() as tables:
             found = read_history(tables, self.codec, row.key)
-            if locations:
-                stored = tables.get(Table.RUNS, NUMBER.pack(row.key))
-                through = _stored_run(row.key, stored).through if stored is not None else 0
-                found += tables.read(location for location in locations if location.sequence > through)
-        return found
+            found += _logged(tables, row.key, locations)
+            return [whole_entry(entry, tables) for entry in found]
 
     def records(self, row: RunRow) -> list[tuple[int, Record]]:
         """A run's durable records as ``(time in microseconds, record)``."""
@@ -393,13 +392,18 @@ class RunIndex:
 
     def state(self, row: RunRow) -> fold.RunState:
         """The fold of a run's durable records, from its snapshot where there is one."""
+        locations = row.located()
         with self._store.view() as tables:
-            snapshot = stored_state(tables, row.key)
-        state = fold.RunState() if snapshot is None else snapshot
-        if len(row) or snapshot is None:
-            for entry in self.entries(row):
+            state = stored_state(tables, row.key)
+            if state is None:
+                state = fold.RunState()
+                newer = read_history(tables, self.codec, row.key)
+            else:
+                newer = []
+            newer += _logged(tables, row.key, locations)
+            for entry in newer:
                 if entry.first_event > state.last_event:
-                    state.apply(decode_record(entry.body), entry.at)
+                    state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
         return state
 
     # --- request ids
@@ -521,6 +525,15 @@ def open_run(key: int, value: bytes) -> OpenRun:
         raise JournalCorruptError(f"run {key} in the table of open runs cannot be read: {error}") from error
 
 
+def _logged(tables: Tables, key: int, locations: list[Location]) -> list[Entry]:
+    """What the log adds to the histories of a run."""
+    if not locations:
+        return []
+    stored = tables.get(Table.RUNS, NUMBER.pack(key))
+    through = _stored_run(key, stored).through if stored is not None else 0
+    return tables.read(location for location in locations if location.sequence > through)
+
+
 def stored_state(tables: Tables, key: int) -> fold.RunState | None:
     """The snapshot of an open run, or None.
 
@@ -531,6 +544,6 @@ def stored_state(tables: Tables, key: int) -> fold.RunState | None:
     if value is None:
         return None
     try:
-        return decode_state(value)
+        return decode_state(value, tables)
     except JournalCorruptError as error:
         raise JournalCorruptError(f"run {key} in the table of open runs cannot be read: {error}") from error

@@ -6,22 +6,24 @@ own table). It holds payloads as the journal does, so what was encrypted there i
 
 from __future__ import annotations
 
-import zlib
 from typing import NamedTuple
 
 import msgspec
 
 from . import events as ev
+from .blobs import SPILL, Spiller, restore_state
 from .errors import JournalCorruptError
 from .failures import Failure
 from .fold import PendingActivity, RunState
+from .row_checksum import sealed, unsealed
+from .store import Tables
 
 #: What start-up must do with an open run at once, whether a message comes or not.
 HAS_ACTIVITIES = 1
 HAS_UNREAD = 2
 IS_STALLED = 4
-
-_CHECK = 4
+#: The snapshot refers to blobs.
+HAS_BLOBS = 8
 
 
 class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -65,20 +67,20 @@ _decode = msgspec.msgpack.Decoder(_Snapshot).decode
 _decode_row = msgspec.msgpack.Decoder(_OpenRow).decode
 
 
-def encode_open(state: RunState) -> tuple[bytes, int]:
-    """Encode an open run's fold as a row of the table.
+def encode_open(state: RunState, spiller: Spiller, *, spilled: bool = False) -> tuple[bytes, int]:
+    """Encode an open run's fold as a row of the table; large payloads stay where the events have left them.
 
     Returns:
         The row, and when the run must be awake again: microseconds, 0 for never.
     """
     wake = 0
-    needs = 0
+    needs = HAS_BLOBS if spilled else 0
     activities: list[tuple[ev.ActivityScheduled, int, int, int, Failure | None]] = []
     for pending in state.activities.values():
         if pending.next_at:
             wake = min(wake, pending.next_at) if wake else pending.next_at
         else:
-            needs = HAS_ACTIVITIES
+            needs |= HAS_ACTIVITIES
         activities.append(
             (
                 pending.scheduled,
@@ -109,7 +111,10 @@ def encode_open(state: RunState) -> tuple[bytes, int]:
         state.dead_letters,
         state.waiting,
     )
-    return sealed(_encode((needs, wake, started.workflow_type, snapshot))), wake
+    row = _encode((needs, wake, started.workflow_type, snapshot))
+    if len(row) > SPILL and not spilled:
+        return encode_open(spiller.spill_state(state), spiller, spilled=True)
+    return sealed(row), wake
 
 
 def decode_open(row: bytes) -> OpenRun:
@@ -122,14 +127,19 @@ def decode_open(row: bytes) -> OpenRun:
     return OpenRun(found.needs, found.wake, found.workflow_type)
 
 
-def decode_state(row: bytes) -> RunState:
+def decode_state(row: bytes, tables: Tables | None = None) -> RunState:
     """The fold of an open run.
+
+    Args:
+        row: Of the table.
+        tables: Where its large payloads are; without them references stay in their places.
 
     Raises:
         JournalCorruptError: The row is damaged.
     """
+    stored = _row(row)
     try:
-        found = _decode(_row(row).snapshot)
+        found = _decode(stored.snapshot)
     except msgspec.MsgspecError as error:
         raise JournalCorruptError(f"a snapshot does not decode: {error}") from error
     state = RunState()
@@ -149,7 +159,7 @@ def decode_state(row: bytes) -> RunState:
     state.updates = found.updates
     state.dead_letters = found.dead_letters
     state.waiting = found.waiting
-    return state
+    return restore_state(state, tables) if stored.needs & HAS_BLOBS and tables is not None else state
 
 
 def _row(row: bytes) -> _OpenRow:
@@ -157,20 +167,3 @@ def _row(row: bytes) -> _OpenRow:
         return _decode_row(unsealed(row))
     except msgspec.MsgspecError as error:
         raise JournalCorruptError(f"a row of an open run does not decode: {error}") from error
-
-
-def sealed(data: bytes) -> bytes:
-    """A row with its checksum: LMDB has none of its own."""
-    return zlib.crc32(data).to_bytes(_CHECK, "little") + data
-
-
-def unsealed(row: bytes) -> bytes:
-    """The data of a row.
-
-    Raises:
-        JournalCorruptError: The checksum differs.
-    """
-    data = row[_CHECK:]
-    if int.from_bytes(row[:_CHECK], "little") != zlib.crc32(data):
-        raise JournalCorruptError("the checksum of a row differs")
-    return data

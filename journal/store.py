@@ -23,6 +23,8 @@ STARTS_RUN = 1
 CLOSES_RUN = 2
 #: A message in the body carries a request id.
 HAS_REQUEST = 32
+#: The body refers to blobs.
+HAS_BLOBS = 64
 
 
 class Entry(NamedTuple):

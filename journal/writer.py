@@ -12,11 +12,12 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from .blobs import Blob, Spiller, write_blobs
 from .compaction import Step
 from .errors import CommitUnknownError, EveractError, JournalDiskError
 from .events import WorkflowStarted
 from .fault_points import fault_point
-from .store import Entry, JournalStore, Position
+from .store import Changes, Entry, JournalStore, Position, Work
 
 
 class Raise:
@@ -109,6 +110,19 @@ def durable_batch() -> Batch:
 DURABLE = durable_batch()
 
 
+def _work(blobs: list[tuple[int, Blob]], step: Step | None) -> Work | None:
+    """What a commit changes in the tables."""
+    if not blobs:
+        return step
+
+    def work(changes: Changes) -> None:
+        write_blobs(changes, blobs)
+        if step is not None:
+            step(changes)
+
+    return work
+
+
 class GroupCommit:
     """The loop's side of the writer; all methods belong to the loop's thread.
 
@@ -139,6 +153,7 @@ class GroupCommit:
         self._committed = committed
         self._failed = failed
         self._plan = plan
+        self._spiller = Spiller(store.journal_id)
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._in_flight: Batch | None = None
         self._idle: asyncio.Future[None] | None = None
@@ -208,7 +223,9 @@ class GroupCommit:
             error: BaseException | None = None
             sequence = position.sequence
             try:
-                position = self._store.append(position, batch.entries, batch.step)
+                # Here, not on the loop: to take large payloads out takes time.
+                entries, blobs = self._spiller.spill_entries(batch.entries)
+                position = self._store.append(position, entries, _work(blobs, batch.step))
             except BaseException as caught:  # noqa: BLE001  (whatever it was, the outcome is unknown)
                 error = caught
             try:

@@ -24,7 +24,7 @@ from everact.exceptions import (
     WorkflowClosedError,
     WorkflowFailedError,
 )
-from everact.journal import compaction, run_index
+from everact.journal import blobs, compaction, run_index, snapshots
 
 WORKFLOWS = 50
 #: Workflows that the driver has in hand at a time: fewer make more and smaller commits.
@@ -344,4 +344,7 @@ if __name__ == "__main__":
     compaction.WINDOW_PER_RUN = 1
     compaction.SAMPLES = 20
     run_index.CROWD = compaction.CROWD = 8
+    # Nearly every payload becomes a blob.
+    blobs.SPILL = snapshots.SPILL = 6
+    blobs.CHUNK = 10
     asyncio.run(main(sys.argv[1], json.loads(sys.stdin.readline() or "{}")))

@@ -1,8 +1,8 @@
-"""Segments of the log so small that the log is moved into the tables all the time."""
+"""Segments of the log so small that it is moved all the time, and a limit so low that many payloads become blobs."""
 
 import pytest
 
-from everact.journal import compaction, run_index
+from everact.journal import blobs, compaction, run_index, snapshots
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +12,6 @@ def tiny_segments(monkeypatch):
     monkeypatch.setattr(compaction, "SAMPLES", 20)
     monkeypatch.setattr(compaction, "CROWD", 6)
     monkeypatch.setattr(run_index, "CROWD", 6)
+    monkeypatch.setattr(blobs, "SPILL", 12)
+    monkeypatch.setattr(blobs, "CHUNK", 50)
+    monkeypatch.setattr(snapshots, "SPILL", 12)
