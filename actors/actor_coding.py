@@ -91,7 +91,17 @@ class ActorCoding:
         stall: The plain failure of its stall, once it is known here.
     """
 
-    __slots__ = ("_actor", "_coded", "_coder", "_history", "_incoming", "_job", "_unread", "stall")
+    __slots__ = (
+        "_actor",
+        "_coded",
+        "_coder",
+        "_followers",
+        "_history",
+        "_incoming",
+        "_job",
+        "_unread",
+        "stall",
+    )
 
     def __init__(self, actor: WorkflowActor, coder: EventCoder) -> None:
         self._actor = actor
@@ -102,6 +112,7 @@ class ActorCoding:
         self._job: Job | None = None
         self._history: tuple[int, Result] | None = None
         self._unread: dict[int, Any] = {}
+        self._followers: list[ActorCoding] = []
         self.stall: Failure | None = None
 
     # --- mail
@@ -131,6 +142,8 @@ class ActorCoding:
         while self._incoming and self._incoming[0].coded is not None:
             incoming = self._incoming[0]
             coded = incoming.coded
+            if type(coded) is ev.WorkflowStarted and self._follows():
+                return
             if type(coded) in ENCODED:
                 try:
                     self._actor.shard.sizes.check_event(coded, self._actor.about)
@@ -145,6 +158,23 @@ class ActorCoding:
                 self._coded[id(incoming.event)] = incoming.event, coded
             self._actor.mailbox.append((incoming.event, incoming.reply))
             self._call_pump()
+
+    def _follows(self) -> bool:
+        """Whether this start replaces one that is still on its way: it comes behind that one."""
+        replaced = self._actor.replaces
+        if replaced is None or replaced.state.last_event or replaced.coding is None:
+            return False
+        if self not in replaced.coding._followers:
+            replaced.coding._followers.append(self)
+        return True
+
+    def let_follow(self) -> None:
+        """The run has started, or never will: who is to replace it may come in."""
+        followers, self._followers = self._followers, []
+        for follower in followers:
+            if not self._actor.state.last_event:
+                follower._actor.replaces = None
+            follower.admit()
 
     def _refused(self, incoming: Incoming, error: PayloadCodecError | PayloadTooLargeError) -> bool:
         """What becomes of mail that cannot be stored; returns whether the next one may follow."""
@@ -197,6 +227,7 @@ class ActorCoding:
             incoming.coding = None
         self._incoming.clear()
         self._coded.clear()
+        self.let_follow()
         return waiting
 
     def drop_callers(self) -> list[Any]:
@@ -285,6 +316,7 @@ class ActorCoding:
         for given in record.inputs:
             self._coded.pop(id(given), None)
         actor.append(record, coded, at, reply, body)
+        self.let_follow()
 
     def _record(self, record: ev.Record, outputs: list[Any]) -> ev.Record:
         inputs = []

@@ -46,7 +46,7 @@ class EventCoder:
         self._threads = ThreadPool("everact-codec")
         self._free = THREADS
         self._waiting: deque[Callable[[Worker], Callable[[], None] | None]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[list[Any] | PayloadCodecError]] = set()
         self._idle: asyncio.Future[None] | None = None
         self._is_closed = False
         self.jobs = 0
@@ -93,9 +93,24 @@ class EventCoder:
         if way == "encode":
             self.encoding += size
             done = partial(self._encoded, size, done)
-        task = self._loop.create_task(self._run(way, events, payloads, done, about))
+        task = self._loop.create_task(self._run(way, events, payloads, about))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._ended, done))
+        if self._is_closed:
+            task.cancel()
+
+    def _ended(self, done: Done, task: asyncio.Task[list[Any] | PayloadCodecError]) -> None:
+        self._tasks.discard(task)
+        self.jobs -= 1
+        if not self.jobs and self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+        if task.cancelled():  # perhaps before its first step
+            done(PayloadCodecError("the Runtime was left while the payload codecs were at work"))
+        elif (error := task.exception()) is not None:  # ours; the run that waits must hear of it all the same
+            done(PayloadCodecError(f"internal error at the payload codecs: {type(error).__name__}: {error}"))
+        else:
+            done(task.result())
 
     async def decode(self, events: Sequence[Any], about: About | None = None) -> list[Any]:
         """Decode events for a caller.
@@ -161,22 +176,12 @@ class EventCoder:
     # --- off the loop
 
     async def _run(
-        self, way: Way, events: Sequence[Any], payloads: list[Payload], done: Done, about: About | None
-    ) -> None:
-        result: list[Any] | PayloadCodecError
+        self, way: Way, events: Sequence[Any], payloads: list[Payload], about: About | None
+    ) -> list[Any] | PayloadCodecError:
         try:
-            try:
-                result = _with(events, await self._through(way, payloads))
-            except PayloadCodecError as error:
-                result = await self._located_later(way, events, error, about)
-        except asyncio.CancelledError:
-            result = PayloadCodecError("the Runtime was left while the payload codecs were at work")
-        finally:
-            self.jobs -= 1
-            if not self.jobs and self._idle is not None:
-                self._idle.set_result(None)
-                self._idle = None
-        done(result)
+            return _with(events, await self._through(way, payloads))
+        except PayloadCodecError as error:
+            return await self._located_later(way, events, error, about)
 
     async def _through(self, way: Way, payloads: list[Payload]) -> list[Payload]:
         plain: list[PayloadCodec] = []

@@ -208,16 +208,16 @@ class Shard:
 
         Payload codecs that need longer than ``limit`` seconds are not waited for.
         """
-        while self._pump_scheduled or not self.writer.is_idle or (self.coder and self.coder.jobs):
+        coder = self.coder
+        while self._pump_scheduled or not self.writer.is_idle or (coder is not None and coder.jobs):
             if self._pump_scheduled:
                 self._idle = self.loop.create_future()
                 await self._idle
             await self.writer.drain()
-            if self.coder is not None and not await self.coder.idle(limit):
-                log.warning(
-                    "leaving: payload codecs have not answered within %g s; their runs go on later", limit
-                )
-                return
+            if coder is not None and not await coder.idle(limit):
+                text = "leaving: payload codecs have not answered within %g s; their runs go on later"
+                log.warning(text, limit)
+                coder = None
 
     def _committed(self, sequence: int, batch: Batch) -> None:
         try:

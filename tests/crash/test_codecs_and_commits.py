@@ -193,3 +193,28 @@ async def test_callers_at_the_codecs_get_the_error_of_a_journal_that_cannot_be_o
     await until(lambda: runtime._shard.outage.cause is None)
     await kept.signal(Keeper.add, "end")
     assert await kept.result() == ["end"]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_replacing_start_comes_behind_the_one_that_it_replaces(codec, refused):
+    """The first start is still at the codecs when the second one has passed them."""
+    async with hosted(MemoryJournal(), Named, Keeper, codecs=[codec]) as runtime:
+        codec.holds = holding("slow")
+        codec.breaks = lambda payload, way: False
+        first = asyncio.create_task(runtime.spawn(Named, "slow", id="n"))
+        await codec.at_work.wait()
+        second = asyncio.create_task(runtime.spawn(Named, "quick", id="n", if_running="replace"))
+        other = await runtime.spawn(Keeper, id="other")
+        await other.signal(Keeper.add, "end")
+        assert await other.result() == ["end"]
+        assert not second.done()
+        if refused:
+            runtime._shard.find("n").replaces.let_go(CommitUnknownError("gone"))
+        codec.gate.set()
+        if refused:
+            with pytest.raises(CommitUnknownError):
+                await first
+        else:
+            await (await first).describe()
+        assert await (await second).result() == "quick"
+        assert await runtime.count_workflows() == (2 if refused else 3)
