@@ -72,9 +72,10 @@ def examine(found: FoundRun) -> Examined:
                 for number, event in enumerate(check.record.inputs, entry.first_event)
                 if isinstance(event, ev.WITH_DIGEST) and event.request_id
             ]
-        if snapshot is not None and check.is_whole and check.state.last_event == snapshot.last_event:
-            if differences != []:  # turns that only deliver leave the number of the last event as it was
-                differences = _compared(found, check.state, snapshot)
+        # Turns that only deliver leave the number of the last event as it was: one of the states is the snapshot's.
+        is_there = snapshot is not None and check.is_whole and check.state.last_event == snapshot.last_event
+        if snapshot is not None and is_there and differences != []:
+            differences = _compared(found, check.state, snapshot)
     if check.is_whole:
         missing = _missing_end(found, check, snapshot)
         if missing and lost:

@@ -167,7 +167,7 @@ class RunWalk:
             keys: list[int] = []
             with self.store.view() as tables:
                 while len(keys) < KEYS_AT_ONCE and following <= self.highest:
-                    row = next(tables.scan(table, NUMBER.pack(following)), None)
+                    row = next(tables.scan(table, NUMBER.pack(following) if following else b""), None)
                     if row is None:
                         break
                     if len(row[0]) < NUMBER.size:

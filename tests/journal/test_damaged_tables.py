@@ -205,7 +205,7 @@ def test_a_row_that_is_missing_is_named(whole, journal, table, says):
     with opened(journal) as store:
         report = verify(store)
         left = documents(store)
-    assert says in report.problems[0].message
+    assert any(says in problem.message for problem in report.problems)
     assert report.problems[0].workflow_id
     assert len(left) == len(whole[1]) - (table == "histories")
 
@@ -366,10 +366,13 @@ def test_what_the_log_repeats_stands_in_for_lost_history(tmp_journal):
     put(tmp_journal, "runs", NUMBER.pack(1), b"damage")
     with opened(tmp_journal) as store:
         assert verify(store).damaged_runs == 0
+    put(tmp_journal, "runs", NUMBER.pack(1), encode_run(row))
     # And where both are there, they must be the same.
     changed = [*run[:9], run[9]._replace(at=run[9].at + 1)]
     put(tmp_journal, "histories", key, codec.encode(plain_text(changed)))
-    assert any("the histories have something else, or nothing" in problem for problem in problems(tmp_journal))
+    assert any(
+        "the histories have something else, or nothing" in problem for problem in problems(tmp_journal)
+    )
 
 
 def test_a_value_under_another_event_is_named(journal):
