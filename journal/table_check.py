@@ -1,4 +1,4 @@
-"""Whether the tables that lead to runs lead to the right ones: ids, what falls due or expires, request ids, counts."""
+"""Whether the tables that lead to runs lead to the right ones: ids, what falls due, request ids, messages, counts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from . import events as ev
 from .errors import JournalCorruptError
 from .facts import Facts, read_facts
 from .history_values import HistoryCodec, load_dictionary
+from .outbox import acknowledged_to, message_of
 from .run_examination import Examined, examine
 from .run_index import CLOSED, Request, decode_request, decode_run, history_entries
 from .run_walk import Fault, FoundRun, RunWalk
@@ -94,14 +95,7 @@ class TableCheck:
             wrong: Called for each thing that is wrong.
             step: Called for each row.
         """
-        checks = {
-            Table.IDS: self._id_fault,
-            Table.DUE: self._due_fault,
-            Table.EXPIRES: self._expiry_fault,
-            Table.DEDUPE_0: self._request_fault,
-            Table.DEDUPE_1: self._request_fault,
-        }
-        for table, check in checks.items():
+        for table, check in CHECKED.items():
             for key, value in self._store.rows(table):
                 step()
                 message = self._checked(check, key, value)
@@ -110,9 +104,9 @@ class TableCheck:
                     if message:
                         wrong(0, Fault(0, f"the row {key.hex()} {message}", table=table.value))
 
-    def _checked(self, check: Callable[[bytes, bytes], str], key: bytes, value: bytes) -> str:
+    def _checked(self, check: Callable[[TableCheck, bytes, bytes], str], key: bytes, value: bytes) -> str:
         try:
-            return check(key, value)
+            return check(self, key, value)
         except JournalCorruptError:
             return ""  # what it leads to is damaged, which is told with that
 
@@ -174,6 +168,20 @@ class TableCheck:
         assert isinstance(event, ev.WITH_DIGEST)
         return "" if event.digest == request.digest else "has another digest than its event"
 
+    def _message_fault(self, key: bytes, value: bytes) -> str:
+        if len(key) != PAIR.size:
+            return "is not one of this table"
+        try:
+            message = message_of(key, value)
+        except JournalCorruptError as error:
+            return f"cannot be read: {error}"
+        before = message.sequence - 1
+        with self._store.view() as tables:
+            follows = tables.get(Table.OUTBOX, PAIR.pack(message.destination, before)) is not None
+            if not follows and acknowledged_to(tables, message.destination) < before:
+                return f"is message {before + 1} to shard {message.destination}, the one before it is missing"
+        return ""
+
     def _event(self, request: Request) -> ev.Event | None:
         """The input that a request id leads to.
 
@@ -226,6 +234,17 @@ class TableCheck:
                 if says != there:
                     what = f"{says} runs of type {kind!r} are said to be {status}, {there} are"
                     wrong(0, Fault(0, what, table=name))
+
+
+#: The tables whose rows are checked one by one, and how.
+CHECKED: dict[Table, Callable[[TableCheck, bytes, bytes], str]] = {
+    Table.IDS: TableCheck._id_fault,
+    Table.DUE: TableCheck._due_fault,
+    Table.EXPIRES: TableCheck._expiry_fault,
+    Table.DEDUPE_0: TableCheck._request_fault,
+    Table.DEDUPE_1: TableCheck._request_fault,
+    Table.OUTBOX: TableCheck._message_fault,
+}
 
 
 def _get(tables: Tables, table: Table, key: bytes) -> tuple[bool, bytes | None]:

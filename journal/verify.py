@@ -9,8 +9,7 @@ from .run_examination import Examined, examine
 from .run_walk import Fault, FoundRun, RunWalk
 from .salvage import Damage, Progress
 from .store import JournalStore
-from .table_check import TableCheck
-from .tables import DEDUPE, Table
+from .table_check import CHECKED, TableCheck
 
 #: Problems that a report names; of the others it gives the number.
 NAMED = 1000
@@ -130,7 +129,7 @@ class _Verification:
         for damage in pages:
             self._damaged(damage)
         with store.view() as tables:
-            self._rows = sum(tables.count(table) for table in (Table.IDS, Table.DUE, Table.EXPIRES, *DEDUPE))
+            self._rows = sum(map(tables.count, CHECKED))
         self._walk = walk = RunWalk(store, self._damaged, self._walked)
         self._check = TableCheck(walk, {damage.table for damage in pages})
         self.report.records, self.report.entries = walk.records, walk.log_entries

@@ -9,6 +9,7 @@ from typing import Any
 import lmdb
 import pytest
 from support.journals import fill, flip, make_journal, opened, runs_of_histories
+from support.moved_journals import make_moved_journal, many_runs, rows_of, spoil_page
 
 from everact import journal_commands
 from everact.cli import main
@@ -149,6 +150,42 @@ def test_export_leaves_damaged_runs_out(cli: Cli, tmp_journal: Path) -> None:
     assert data["runs"] + len(data["left_out"]) == RUNS
     assert data["damage"][0]["first"] == 2
     assert cli("export", tmp_journal, "w-run-careless") == 1
+
+
+def test_a_damaged_page_is_named_by_all_and_the_rest_is_exported(
+    cli: Cli, tmp_journal: Path, tmp_path: Path
+) -> None:
+    make_moved_journal(tmp_journal, many_runs(4))
+    rows = rows_of(tmp_journal, "runs")
+    spoil_page(tmp_journal, "runs", rows[len(rows) // 2][0])
+    assert cli("verify", tmp_journal) == 1
+    assert "\ntable 'runs', runs " in cli.out
+    assert "DAMAGED: 1 problem; 0 runs not whole\n" in cli.out
+    assert cli("stats", tmp_journal) == 1
+    assert "\nNOT COUNTED: table 'runs', runs " in cli.out
+    assert cli("export", tmp_journal) == 1
+    assert len(cli.out.splitlines()) == 4 * RUNS
+    assert cli.err.startswith(f"exported {4 * RUNS} runs\ncannot be read: table 'runs', runs ")
+    assert cli("backup", tmp_journal, tmp_path / "copy") == 1
+    assert cli.err.startswith("everact: error: the data file of the journal ")
+    assert cli.err.count("\n") == 1
+
+
+def test_stats_of_what_was_moved(cli: Cli, tmp_journal: Path) -> None:
+    make_moved_journal(tmp_journal, many_runs(4))
+    assert cli("stats", tmp_journal) == 0
+    for text in (
+        "to move into the tables\n",
+        " bytes, of these ",
+        f"\n  runs: {4 * RUNS} rows, ",
+        "in log and histories\n",
+        "\ndictionary 1: ",
+        "\nrequest ids: ",
+    ):
+        assert text in cli.out
+    data = cli.json("stats", tmp_journal)
+    assert data["tables"]["ids"]["rows"] == 4 * RUNS
+    assert data["free_bytes"] > 0
 
 
 def test_backup(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:

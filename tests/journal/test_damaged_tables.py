@@ -28,8 +28,9 @@ from everact.journal.history_values import HistoryCodec, plain_text
 from everact.journal.lmdb_salvage import SalvageStore, damaged_pages, past_damage
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryStore
+from everact.journal.outbox import Outbox, acknowledge, write_messages
 from everact.journal.run_index import StoredRun, decode_run, encode_run
-from everact.journal.snapshots import decode_state, encode_open
+from everact.journal.snapshots import decode_state, encode_open, sealed
 from everact.journal.stats import gather
 from everact.journal.store import Location
 from everact.journal.tables import EVENT, NUMBER, PAIR, Table, text_hash
@@ -272,6 +273,19 @@ def test_an_open_row_of_a_run_that_has_ended_is_named(journal):
         ("dedupe1", b"x" * 16, b"short", "cannot be read: a row of a request id has 5 bytes"),
         ("dedupe1", b"x" * 16, EVENT.pack(1, 1), "leads to event 1 of run 1, which has another request id"),
         ("dedupe1", b"x" * 16, EVENT.pack(99_999, 1), "leads to run 99999, which never was"),
+        ("outbox", b"short", b"", "is not one of this table"),
+        (
+            "outbox",
+            PAIR.pack(7, 1),
+            b"damage",
+            "cannot be read: message 1 to shard 7: the checksum of a row differs",
+        ),
+        (
+            "outbox",
+            PAIR.pack(7, 3),
+            sealed(b"12345678"),
+            "is message 3 to shard 7, the one before it is missing",
+        ),
         ("histories", b"short-key-12", b"?", "cannot be read: its kind 0x3f is unknown"),
         (
             "histories",
@@ -493,6 +507,19 @@ def test_large_values_are_read_from_their_pages(tmp_journal):
         finally:
             salvage.close()
         assert damaged_pages(store) == []
+
+
+def test_messages_on_their_way_are_whole(tmp_journal):
+    store = LmdbStore(tmp_journal, durability="os")
+    outbox = Outbox(store)
+    messages = [outbox.new(7, 1, b"hello") for _ in range(3)]
+    store.append(store.position, [], lambda changes: write_messages(changes, messages))
+    store.append(store.position, [], lambda changes: acknowledge(changes, 7, 1))
+    assert verify(store).problems == []
+    store.close()
+    put(tmp_journal, "outbox", PAIR.pack(7, 2), None)
+    (problem,) = problems(tmp_journal)
+    assert "message 3 to shard 7" in problem
 
 
 def test_a_damaged_page_is_not_copied(journal, tmp_path):

@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from support.journals import entries_of, fill, flip, make_journal, opened, runs_of_histories
 
 from everact.journal import events as ev
+from everact.journal import export
 from everact.journal.errors import ImportRefusedError, JournalCorruptError
 from everact.journal.export import export_runs, import_runs
 from everact.journal.failures import Failure
+from everact.journal.loading import load
 from everact.journal.memory_store import MemoryStore
 from everact.journal.payloads import NULL, Payload
 from everact.journal.run_document import VERSION, document_of
 from everact.journal.run_document import entries_of as read_document
-from everact.journal.store import STARTS_RUN, Entry
+from everact.journal.store import HAS_REQUEST, STARTS_RUN, Entry
 from everact.journal.verify import verify
 
 START = ev.WorkflowStarted("w", "r", "T")
@@ -249,6 +251,31 @@ def test_whole_runs_leave_a_damaged_journal(tmp_journal):
             import_runs(store, [])
     assert len(after) == len(before) - len(left_out)
     assert after.items() <= before.items()
+
+
+def test_request_ids_of_messages_are_known_after_an_import():
+    """Also those of an export that was made before entries had a flag for them."""
+    document = one_run(ev.Received((ev.SignalReceived("s", (), "q", b"digest"),)))
+    document["records"][1]["flags"] &= ~HAS_REQUEST
+    store = filled(document)
+    assert load(store).runs.request("w", "q") == (1, 2, b"digest")
+    assert verify(store).is_sound
+
+
+def test_a_very_large_run_is_several_records(monkeypatch):
+    monkeypatch.setattr(export, "RECORD_BYTES", 1000)
+    document = one_run(*[ev.Received((ev.SignalReceived("s" * 300),)) for _ in range(10)])
+    store = filled(document)
+    sizes = [sum(len(entry.body) for entry in entries) for _, entries in store.scan()]
+    assert len(sizes) > 3
+    assert max(sizes) <= 1000
+    assert exported(store) == [document]
+
+
+def test_chosen_runs_by_workflow_id_and_by_run_id():
+    store = filled(*[one_run(run_id=f"r{n}", workflow_id=f"w{n}") for n in range(4)])
+    assert [document["run_id"] for document in exported(store, "w1", "r3")] == ["r1", "r3"]
+    assert exported(store, "nobody") == []
 
 
 def test_progress_counts_runs():
