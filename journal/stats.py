@@ -190,7 +190,10 @@ def _facts(store: JournalStore, stats: Stats) -> None:
             facts = Facts()
         stats.dictionary = facts.dictionary
         if facts.dictionary:
-            stats.dictionary_bytes = len(load_dictionary(tables, facts.dictionary) or b"")
+            try:
+                stats.dictionary_bytes = len(load_dictionary(tables, facts.dictionary) or b"")
+            except JournalCorruptError as error:
+                stats.damage.append(Damage(0, 0, str(error), Table.FACTS.value))
         stats.requests_since = facts.generation_since
         current, other = DEDUPE[facts.generation], DEDUPE[1 - facts.generation]
         stats.request_ids = tables.count(current), tables.count(other)

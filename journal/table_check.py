@@ -76,10 +76,11 @@ class TableCheck:
             if not request.is_moved or not since or request.at < since:
                 continue
             name = text_hash(self._journal_id, started.workflow_id, request.request_id)
-            rows = [_get(tables, table, name) for table in DEDUPE]
-            if not all(is_known for is_known, _ in rows):
-                continue
-            found = [decode_request(value) for _, value in rows if value is not None]
+            try:
+                rows = [tables.get(table, name) for table in DEDUPE]
+                found = [decode_request(row) for row in rows if row is not None]
+            except JournalCorruptError:
+                continue  # which is told with that row
             mine = Request(key, request.event, request.digest)
             # A later run of the same id may have been sent the same request id, once this one was forgotten.
             if not any(one == mine or key < one.run_key <= self._walk.highest for one in found):
@@ -212,11 +213,13 @@ class TableCheck:
         with self._store.view() as tables:
             try:
                 facts = read_facts(tables)
-                if facts.dictionary and load_dictionary(tables, facts.dictionary) is None:
-                    wrong(0, Fault(0, f"the dictionary {facts.dictionary} is missing", table=name))
             except JournalCorruptError as error:
                 wrong(0, Fault(0, str(error), table=name))
                 return
+            for number in range(1, facts.dictionary + 1):
+                message = _dictionary_fault(tables, number)
+                if message:
+                    wrong(0, Fault(0, message, table=name))
             for key, row in tables.scan(Table.RUNS):
                 try:
                     run = decode_run(row)
@@ -253,6 +256,13 @@ def _get(tables: Tables, table: Table, key: bytes) -> tuple[bool, bytes | None]:
         return True, tables.get(table, key)
     except JournalCorruptError:
         return False, None
+
+
+def _dictionary_fault(tables: Tables, number: int) -> str:
+    try:
+        return "" if load_dictionary(tables, number) is not None else f"the dictionary {number} is missing"
+    except JournalCorruptError as error:
+        return str(error)
 
 
 def _input(entries: list[Entry], number: int) -> ev.Event | None:
