@@ -77,13 +77,11 @@ def export_runs(
         for damage in pages:
             damaged(damage)
         walk = RunWalk(readable, damaged, progress)
-        for key in walk.run_keys():
-            row = walk.peek(key)
-            if ids and row is not None and row.workflow_id not in ids and row.run_id not in ids:
-                continue
+        wanted = (lambda row: row.workflow_id in ids or row.run_id in ids) if ids else None
+        for key in walk.run_keys(wanted):
             found, check, reason = _examined(walk, key)
             started = check.started
-            named = started or row
+            named = started or found.row
             names = (named.workflow_id, named.run_id) if named is not None else ("", "")
             # Without any name a damaged run may be one of those that are wanted.
             if found.is_gone or (ids and any(names) and not any(name in ids for name in names)):

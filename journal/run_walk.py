@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from .errors import JournalCorruptError
@@ -150,18 +151,38 @@ class RunWalk:
 
     # --- the runs
 
-    def run_keys(self) -> Iterator[int]:
-        """The keys of all runs of which there is a trace."""
-        tables = (Table.RUNS, Table.HISTORIES, Table.OPEN)
-        all_keys = merge(sorted(self._locations), *(self._keys_in(table) for table in tables))
-        for key, _ in groupby(all_keys):
+    def run_keys(self, is_wanted: Callable[[StoredRun], bool] | None = None) -> Iterator[int]:
+        """The keys of all runs of which there is a trace.
+
+        Args:
+            is_wanted: Leaves out runs by their rows in the table of runs, where these can be read.
+        """
+        in_log = ((key, None) for key in sorted(self._locations))
+        found = merge(
+            in_log, self._rows(), self._keys_in(Table.HISTORIES), self._keys_in(Table.OPEN), key=itemgetter(0)
+        )
+        for key, traces in groupby(found, itemgetter(0)):
             if key > self.highest:  # it came later
                 return
-            yield key
+            row = next((row for _, row in traces if row is not None), None)
+            if row is None or is_wanted is None or is_wanted(row):
+                yield key
             if self._progress is not None:
                 self._progress(self._steps + key, self._steps + self.highest)
 
-    def _keys_in(self, table: Table) -> Iterator[int]:
+    def _rows(self) -> Iterator[tuple[int, StoredRun | None]]:
+        """The table of runs: keys, and rows that can be read."""
+        for name, value in self.store.rows(Table.RUNS):
+            if len(name) != NUMBER.size:
+                self._damaged(Damage(0, 0, f"the key {name.hex()} names no run", Table.RUNS.value))
+                continue
+            try:
+                row = decode_run(value)
+            except JournalCorruptError:
+                row = None
+            yield _number(name), row
+
+    def _keys_in(self, table: Table) -> Iterator[tuple[int, None]]:
         following = 0
         while True:
             keys: list[int] = []
@@ -176,7 +197,7 @@ class RunWalk:
                         continue
                     keys.append(_number(row[0]))
                     following = keys[-1] + 1
-            yield from keys
+            yield from ((key, None) for key in keys)
             if len(keys) < KEYS_AT_ONCE:
                 return
 

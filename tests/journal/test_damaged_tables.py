@@ -172,6 +172,18 @@ def test_a_branch_page_that_is_damaged(journal, monkeypatch):
     assert report.damaged_runs > 100
 
 
+@pytest.mark.parametrize("table", ["runs", "page of runs"])
+def test_a_run_is_chosen_although_its_row_is_damaged(whole, journal, table):
+    key = NUMBER.pack(key_of(journal, "run-careless-2"))
+    if table == "runs":
+        flip_row(journal, table, key)
+    else:
+        spoil_page(journal, "runs", key)
+    with opened(journal) as store:
+        found = export_runs(store, ["run-careless-2"], left_out=pytest.fail, damaged=lambda _: None)
+        assert list(found) == [whole[1]["run-careless-2"]]
+
+
 @pytest.mark.parametrize("table", ["histories", "runs", "open", "facts"])
 def test_a_changed_byte_is_named(whole, journal, table):
     key = b"facts" if table == "facts" else middle(journal, table)
