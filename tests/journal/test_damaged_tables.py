@@ -52,12 +52,27 @@ def waiting_runs(first_key, number):
     ]
 
 
+def is_sealed(store):
+    with store.view() as tables:
+        return bool(tables.segments.sealed)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A journal with many runs, and its documents by run id."""
     path = tmp_path_factory.mktemp("whole") / "journal"
     runs = many_runs(6)
-    make_moved_journal(path, [*runs, *waiting_runs(len(runs) + 1, 12)])
+    store = LmdbStore(path, durability="os")
+    waiting = waiting_runs(len(runs) + 1, 112)
+    mover = move(store, [*runs, *waiting[:12]])
+    del waiting[:12]
+    with small_segments(40):
+        while not is_sealed(store):
+            mover.append(waiting.pop(0))
+        for _ in range(3):  # a few records for the other segment, while this one is being moved
+            mover.append(waiting.pop(0))
+    assert is_sealed(store)
+    store.close()
     with opened(path) as store:
         assert verify(store).problems == []
         return path, documents(store)
@@ -134,10 +149,7 @@ def test_a_damaged_page_hides_no_other(whole, journal, table, how):
 @pytest.mark.parametrize("how", PAGE_DAMAGE)
 @pytest.mark.parametrize("log", ["log0", "log1"])
 def test_a_damaged_page_of_the_log(whole, journal, log, how):
-    rows = rows_of(journal, log)
-    if not rows:
-        pytest.skip("this segment is empty")
-    spoil_page(journal, log, rows[-1][0], how)
+    spoil_page(journal, log, rows_of(journal, log)[-1][0], how)
     left_out, damaged = [], []
     with opened(journal) as store:
         report = verify(store)
@@ -149,7 +161,26 @@ def test_a_damaged_page_of_the_log(whole, journal, log, how):
         assert document["records"] == whole[1][run_id]["records"][: len(document["records"])]
 
 
-def test_a_branch_page_that_is_damaged(journal, monkeypatch):
+@pytest.mark.parametrize("how", ["flip", "remove"])
+def test_the_log_that_is_left_is_damaged_at_its_start(whole, journal, how):
+    with opened(journal) as store, store.view() as tables:
+        first = tables.segments.first
+    log = next(name for name in ("log0", "log1") if NUMBER.pack(first) in dict(rows_of(journal, name)))
+    if how == "flip":
+        flip_row(journal, log, NUMBER.pack(first))
+    else:
+        put(journal, log, NUMBER.pack(first), None)
+    left_out, damaged = [], []
+    with opened(journal) as store:
+        report = verify(store)
+        left = documents(store, left_out, damaged)
+    assert [(one.first, one.last) for one in damaged] == [(first, first)]
+    assert report.problems[0].sequence == first
+    assert report.problems[0].message == ("it is missing" if how == "remove" else damaged[0].reason)
+    assert len(left) >= len(whole[1]) - 1
+
+
+def test_a_branch_page_that_is_damaged(journal):
     # The pages under it cannot be reached: all of the table is lost, and nothing else.
     copy = journal.parent / "copy"
     with opened(journal) as store:
