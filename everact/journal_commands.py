@@ -54,13 +54,19 @@ def verify(journal: Journal, as_json: AsJson = False) -> None:
 
 @app.command()
 def stats(journal: Journal, as_json: AsJson = False) -> None:
-    """Count runs, events and bytes. The exit code is 1 when a record cannot be read."""
+    """Count runs, events and bytes. The exit code is 1 when something cannot be read."""
     from .journal import stats as room  # noqa: PLC0415
 
     with _reading(journal) as store, _progress("counting") as progress:
         found = room.gather(store, progress)
     if as_json:
-        _print_json({**vars(found), "damage": [damage._asdict() for damage in found.damage]})
+        _print_json(
+            {
+                **vars(found),
+                "tables": {name: vars(size) for name, size in found.tables.items()},
+                "damage": [damage._asdict() for damage in found.damage],
+            }
+        )
     else:
         _print_stats(found)
     raise typer.Exit(1 if found.damage else 0)
@@ -69,51 +75,55 @@ def stats(journal: Journal, as_json: AsJson = False) -> None:
 @app.command()
 def export(
     journal: Journal,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID]...",
+            help="Only runs with one of these workflow ids or run ids.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="A new file; default: standard output."),
-    ] = None,
-    workflow: Annotated[
-        list[str] | None,
-        typer.Option("--workflow", metavar="ID", help="Only runs of this workflow id; repeatable."),
-    ] = None,
-    run: Annotated[
-        list[str] | None, typer.Option("--run", metavar="ID", help="Only this run; repeatable.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Say as JSON what was done; needs --output.")
     ] = False,
 ) -> None:
-    """Write runs as JSON, one a line. Damaged runs are left out, and the exit code is then 1."""
-    from .journal.export import export_run, readable_runs  # noqa: PLC0415
+    """Write runs as JSON, one a line. Damaged runs are left out and named, and the exit code is then 1."""
+    from .journal.export import LeftOut, export_runs  # noqa: PLC0415
+    from .journal.salvage import Damage  # noqa: PLC0415
 
     if as_json and output is None:
         raise typer.BadParameter("--json needs --output: the runs themselves go to standard output")
-    with _reading(journal) as store:
-        with _progress("reading") as progress:
-            found = readable_runs(store, progress)
-        rows = [
-            row
-            for row in found.index.rows.values()
-            if (not workflow or row.workflow_id in workflow) and (not run or row.run_id in run)
-        ]
-        with _output(output) as write, _progress("exporting") as progress:
-            for done, row in enumerate(rows, 1):
-                write(_json(export_run(store, found.index, row)) + b"\n")
-                progress(done, len(rows))
-    damaged = len(found.damaged_runs)
-    lost = sum(damage.last - damage.first + 1 for damage in found.damage)
+    left_out: list[LeftOut] = []
+    damage: list[Damage] = []
+    runs = 0
+    with _reading(journal) as store, _output(output) as write, _progress("exporting") as progress:
+        for document in export_runs(
+            store, frozenset(ids or ()), left_out=left_out.append, damaged=damage.append, progress=progress
+        ):
+            write(_json(document) + b"\n")
+            runs += 1
     if as_json:
-        _print_json({"runs": len(rows), "damaged_runs": damaged, "unreadable_records": lost})
-    else:
-        _say(f"exported {_count(len(rows), 'run')}", error=True)
-    if damaged or lost:
-        _say(
-            f"left out: {_count(damaged, 'damaged run')}; {_count(lost, 'commit record')} cannot be read "
-            f"(`everact journal verify` names them)",
-            error=True,
+        _print_json(
+            {
+                "runs": runs,
+                "left_out": [run._asdict() for run in left_out],
+                "damage": [one._asdict() for one in damage],
+            }
         )
-        raise typer.Exit(1)
+    else:
+        _say(f"exported {_count(runs, 'run')}", error=True)
+    for what, found in (("left out", left_out), ("cannot be read", damage)):
+        for one in found[:PRINTED]:
+            _say(f"{what}: {one}", error=True)
+        if len(found) > PRINTED:
+            _say(f"{what}: {len(found) - PRINTED:,} more (--json names them)", error=True)
+    if ids and not runs and not left_out:
+        _say(f"everact: error: the journal has no run of {', '.join(map(repr, ids))}", error=True)
+    raise typer.Exit(1 if left_out or damage or (ids and not runs) else 0)
 
 
 @app.command(name="import")
@@ -270,8 +280,8 @@ def _say(text: str, *, error: bool = False) -> None:
     )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def _count(number: int, noun: str, several: str = "") -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
 
 
 # --- what is said ---------------------------------------------------------------------------------------------
@@ -284,8 +294,8 @@ def _report_data(report: Report) -> dict[str, Any]:
 def _print_report(report: Report) -> None:
     _say(f"journal {report.journal_id}")
     _say(
-        f"read {_count(report.records, 'commit record')} of {report.last_sequence:,}: {_count(report.runs, 'run')} "
-        f"({report.open_runs:,} open), {_count(report.events, 'event')}"
+        f"read {_count(report.runs, 'run')} ({report.open_runs:,} open) with {_count(report.events, 'event')}; "
+        f"{_count(report.records, 'commit record')} in the log"
     )
     for problem in report.problems[:PRINTED]:
         _say(str(problem))
@@ -295,33 +305,49 @@ def _print_report(report: Report) -> None:
         _say("everything is whole")
     else:
         _say(
-            f"DAMAGED: {_count(report.problem_count, 'problem')}, {_count(report.damaged_runs, 'run')} affected"
+            f"DAMAGED: {_count(report.problem_count, 'problem')}; {_count(report.damaged_runs, 'run')} not whole"
         )
 
 
 def _print_stats(stats: Stats) -> None:
     _say(f"journal {stats.journal_id}")
-    _say(
-        f"log: {_count(stats.records, 'commit record')} ({stats.first_sequence:,} to {stats.last_sequence:,}), "
-        f"{_count(stats.events, 'event')}"
-    )
-    each = "" if stats.bytes_per_event is None else f" ({stats.bytes_per_event:,} an event)"
-    _say(
-        f"bytes: data file {stats.file_bytes or 0:,}, log pages {stats.log_bytes or 0:,}{each}, "
-        f"events before compression {stats.event_bytes:,}"
-    )
+    total = sum(sum(statuses.values()) for statuses in stats.runs.values())
+    _say(f"{_count(total, 'run')}, {_count(stats.events, 'event')}")
     for name, statuses in sorted(stats.runs.items()):
         counts = ", ".join(f"{number:,} {status}" for status, number in sorted(statuses.items()))
-        _say(f"{name or 'type unknown'}: {counts}")
+        _say(f"  {name or 'type unknown'}: {counts}")
+    left = f" ({stats.first_sequence:,} to {stats.last_sequence:,})" if stats.records else ""
+    _say(
+        f"log: {_count(stats.records, 'commit record')}{left} "
+        f"with {_count(stats.entries, 'entry', 'entries')} to move into the tables"
+    )
+    if stats.file_bytes is not None:
+        _say(f"data file: {stats.file_bytes:,} bytes, of these {stats.free_bytes or 0:,} free for use")
+        for name, size in stats.tables.items():
+            if size.bytes:
+                _say(f"  {name}: {_count(size.rows, 'row')}, {size.bytes:,} bytes")
+    if stats.plain_bytes_per_event is not None:
+        stored = "" if stats.bytes_per_event is None else f", {stats.bytes_per_event:,} in log and histories"
+        _say(f"an event: {stats.plain_bytes_per_event:,} bytes as it is encoded{stored}")
+    if stats.dictionary:
+        _say(f"dictionary {stats.dictionary}: {stats.dictionary_bytes:,} bytes")
+    if stats.requests_since:
+        newer, older = stats.request_ids
+        _say(f"request ids: {newer:,} since {_utc(stats.requests_since)}, {older:,} before")
     if stats.largest:
         _say("largest runs:")
     for run in stats.largest:
         _say(f"  {_run_line(run)}: {_count(run.events, 'event')}, {run.bytes:,} bytes")
     if stats.oldest_open is not None:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(stats.oldest_open.started_at // 1_000_000))
-        _say(f"oldest open run: {_run_line(stats.oldest_open)}, since {at} UTC")
-    for damage in stats.damage:
-        _say(f"NOT COUNTED: commit records {damage.first} to {damage.last}: {damage.reason}")
+        _say(f"oldest open run: {_run_line(stats.oldest_open)}, since {_utc(stats.oldest_open.started_at)}")
+    for damage in stats.damage[:PRINTED]:
+        _say(f"NOT COUNTED: {damage}")
+    if len(stats.damage) > PRINTED:
+        _say(f"NOT COUNTED: {len(stats.damage) - PRINTED:,} more (--json names them)")
+
+
+def _utc(microseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(microseconds // 1_000_000))
 
 
 def _run_line(run: RunSize) -> str:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import lmdb
 
-from .errors import JournalAccessError
+from .errors import JournalAccessError, JournalCorruptError
 from .lmdb_format import DATA_FILE, sync_directory
+from .lmdb_salvage import damaged_pages
 from .lmdb_store import LmdbStore
 from .salvage import Progress
 from .verify import Report, verify
@@ -48,7 +49,7 @@ def backup(
     Args:
         source: The journal's directory.
         destination: A directory that is missing or empty.
-        progress: Called with the commit records verified and all of them.
+        progress: As for ``verify``.
 
     Raises:
         JournalAccessError: The destination is taken, or cannot be written; there is nothing new under its name.
@@ -67,6 +68,14 @@ def backup(
         raise JournalAccessError(f"the backup {str(target)!r} is inside the journal: give another place")
     store = LmdbStore(source, read_only=True)
     try:
+        # LMDB copies by following its pages, and a damaged one could lead it anywhere.
+        damage = damaged_pages(store)
+        if damage:
+            raise JournalCorruptError(
+                f"the data file of the journal {store.path!r} has damaged pages and is not copied "
+                f"({damage[0].place}: {damage[0].reason}): `everact journal verify` names them, "
+                f"`everact journal export` takes out what is whole"
+            )
         data = Path(store.path, DATA_FILE)
         with _workplace(target) as place:
             try:

@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
-
-import msgspec
 
 from . import events as ev
 from .errors import ImportRefusedError, JournalCorruptError
-from .run_check import RunCheck
+from .lmdb_salvage import past_damage
+from .loading import load
+from .run_check import RunCheck, has_request
 from .run_document import document_of, entries_of
-from .run_index import RunIndex, RunRow
-from .salvage import Damage, Progress, readable_records
-from .store import STARTS_RUN, Entry, JournalStore
+from .run_examination import examine
+from .run_index import RunIndex
+from .run_walk import FoundRun, RunWalk
+from .salvage import Damage, Progress
+from .store import HAS_REQUEST, Entry, JournalStore
+
+#: Bytes of the events of one commit record; a run with more is imported in several.
+RECORD_BYTES = 64 << 20
+
+
+class LeftOut(NamedTuple):
+    """A run that was not exported, because its events are not all whole.
+
+    Attributes:
+        run_key: Its internal number.
+        workflow_id: Its workflow id; empty when it is not known.
+        run_id: Its run id; empty when it is not known.
+        reason: What is wrong with it first.
+    """
+
+    run_key: int
+    workflow_id: str
+    run_id: str
+    reason: str
+
+    def __str__(self) -> str:
+        known = f" ({self.workflow_id!r}, {self.run_id})" if self.run_id else ""
+        return f"run {self.run_key}{known}: {self.reason}"
 
 
 class Imported(NamedTuple):
     """What an import has written.
 
     Attributes:
-        runs: Runs, each in a commit record of its own.
+        runs: Runs, each in a commit record of its own, or in several when it is very large.
         events: Their events.
     """
 
@@ -29,79 +53,56 @@ class Imported(NamedTuple):
     events: int
 
 
-@dataclass(frozen=True)
-class Readable:
-    """What can be read of a journal.
+def export_runs(
+    store: JournalStore,
+    ids: Collection[str] = (),
+    *,
+    left_out: Callable[[LeftOut], object],
+    damaged: Callable[[Damage], object],
+    progress: Progress | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the runs that are whole as documents of plain JSON values; see ``run_document`` for their form.
 
-    Attributes:
-        index: The runs that are whole.
-        damage: Commit records that cannot be read.
-        damaged_runs: Keys of the runs that lack something.
-        highest_key: The highest run key seen; 0 when there is none.
-    """
-
-    index: RunIndex
-    damage: list[Damage]
-    damaged_runs: list[int]
-    highest_key: int
-
-
-def readable_runs(store: JournalStore, progress: Progress | None = None) -> Readable:
-    """Index the runs of a journal that are whole, passing over what is damaged.
+    What ``import_runs`` makes of one is exported as the same document again. Each run is as it is when it is read;
+    those that start after the first step are not part of it.
 
     Args:
         store: The journal.
-        progress: Called with the commit records done and all of them.
+        ids: Workflow ids and run ids of the runs that are wanted; all without any.
+        left_out: Called for each of these runs that is damaged.
+        damaged: Called for commit records and pages that cannot be read, whatever is wanted.
+        progress: Called with what is done and all there is to do: commit records, then runs.
     """
-    index = RunIndex(store)
-    damage: list[Damage] = []
-    runs: dict[int, RunCheck] = {}
-    for sequence, entries in readable_records(store, damage.append, progress):
-        started: dict[int, ev.WorkflowStarted] = {}
-        kept: list[Entry] = []
-        for entry in entries:
-            run = runs.get(entry.run_key)
-            if run is None:
-                run = runs[entry.run_key] = RunCheck(entry.run_key)
-            run.take(entry)
-            if entry.flags & STARTS_RUN and run.started is not None:
-                started.setdefault(entry.run_key, run.started)
-            # The index counts entries by their place: what belongs to a damaged run keeps its place, as nothing.
-            kept.append(entry if run.is_whole else entry._replace(flags=0))
-            if not run.is_whole and entry.run_key not in index.rows:
-                known = run.started or ev.WorkflowStarted("", "", "")
-                index.rows[entry.run_key] = RunRow(entry.run_key, known, entry.at)
-        index.add(sequence, kept, started)
-    broken = [key for key, run in runs.items() if not run.is_whole]
-    for key in broken:
-        row = index.rows.pop(key)
-        for table, name in ((index.by_run_id, row.run_id), (index.by_workflow_id, row.workflow_id)):
-            if table.get(name) is row:
-                del table[name]
-    return Readable(index, damage, broken, max(runs, default=0))
+    with past_damage(store) as (readable, pages):
+        for damage in pages:
+            damaged(damage)
+        walk = RunWalk(readable, damaged, progress)
+        wanted = (lambda row: row.workflow_id in ids or row.run_id in ids) if ids else None
+        for key in walk.run_keys(wanted):
+            found, check, reason = _examined(walk, key)
+            started = check.started
+            named = started or found.row
+            names = (named.workflow_id, named.run_id) if named is not None else ("", "")
+            # Without any name a damaged run may be one of those that are wanted.
+            if found.is_gone or (ids and any(names) and not any(name in ids for name in names)):
+                continue
+            if reason or started is None:
+                left_out(LeftOut(key, *names, reason))
+                continue
+            yield document_of(started, [entry for _, entry in found.entries])
 
 
-def export_run(store: JournalStore, index: RunIndex, row: RunRow) -> dict[str, Any]:
-    """Describe a run as a document of plain JSON values; see ``run_document`` for its form.
-
-    What ``import_runs`` makes of it is exported as the same document again.
-
-    Args:
-        store: The journal.
-        index: Its index.
-        row: The run, one of the index.
-
-    Raises:
-        JournalCorruptError: Part of the run cannot be read.
-    """
-    assert index.rows.get(row.key) is row, "the row is of another index"
-    entries = index.entries(row)
-    try:
-        first = ev.decode_record(entries[0].body).inputs[0]
-        assert isinstance(first, ev.WorkflowStarted)
-        return document_of(first, entries)
-    except msgspec.DecodeError as error:
-        raise JournalCorruptError(f"run {row.run_id!r} does not decode: {error}") from error
+def _examined(walk: RunWalk, key: int) -> tuple[FoundRun, RunCheck, str]:
+    """A run, what its events are, and why they are not all whole."""
+    while True:
+        found = walk.look(key)
+        examined = examine(found)
+        check = examined.check
+        if check.is_whole:
+            return found, check, ""
+        if not walk.has_moved_on():  # else a writer may have been between what was read of it
+            events = [fault.message for fault in examined.faults if fault.event]
+            return found, check, next(iter(events), "its events are not all whole")
 
 
 def import_runs(
@@ -109,11 +110,12 @@ def import_runs(
 ) -> Imported:
     """Append exported runs to a journal, each as one commit record, in the order given.
 
-    All documents are checked before the first is written. When an append fails, the runs before it are there.
+    All documents are checked before the first is written. When an append fails, the runs before it are there, and of
+    a run of more than ``RECORD_BYTES`` perhaps its beginning.
 
     Args:
         store: The journal, opened for writing.
-        documents: What ``export_run`` made.
+        documents: What ``export_runs`` made.
         progress: Called with the runs written and all of them.
 
     Raises:
@@ -122,49 +124,83 @@ def import_runs(
         AppendRefusedError: Another writer has taken over.
         CommitUnknownError: A commit failed.
     """
-    there = readable_runs(store)
-    if there.damage or there.damaged_runs:
+    try:
+        loaded = load(store)
+        batches, events = _batches(loaded.runs, documents, loaded.next_key)
+    except JournalCorruptError as error:
         raise JournalCorruptError(
-            "the journal is damaged and takes no import: `everact journal verify` says where"
-        )
-    run_ids = set(there.index.by_run_id)
-    newest = {name: (row.started_at, row.is_closed) for name, row in there.index.by_workflow_id.items()}
-    requests = set(there.index.requests)
+            f"the journal is damaged and takes no import (`everact journal verify` names all of it): {error}"
+        ) from error
+    position = store.position
+    for done, entries in enumerate(batches, 1):
+        for part in _parts(entries):
+            position = store.append(position, part)
+        if progress is not None:
+            progress(done, len(batches))
+    return Imported(len(batches), events)
+
+
+def _batches(
+    index: RunIndex, documents: Iterable[Mapping[str, Any]], next_key: int
+) -> tuple[list[list[Entry]], int]:
+    """The entries of each document's run, and the number of events."""
+    run_ids: set[str] = set()
+    newest: dict[str, tuple[int, bool]] = {}
+    requests: set[tuple[str, str]] = set()
     batches: list[list[Entry]] = []
     events = 0
-    for key, document in enumerate(documents, there.highest_key + 1):
-        entries = entries_of(document, key)
+    for key, document in enumerate(documents, next_key):
+        entries = [_flagged(entry) for entry in entries_of(document, key)]
         run = _checked(entries, document)
         started = run.started
         assert started is not None
-        if started.run_id in run_ids:
+        workflow_id = started.workflow_id
+        if started.run_id in run_ids or index.find(workflow_id, started.run_id) is not None:
             raise ImportRefusedError(
                 f"run {started.run_id!r} is in this journal already: nothing was imported"
             )
-        before = newest.get(started.workflow_id)
+        before = newest.get(workflow_id)
+        if before is None and (row := index.find(workflow_id)) is not None:
+            before = row.started_at, row.is_closed
         if before is not None and (not before[1] or before[0] > entries[0].at):
             what = "is open" if not before[1] else "started later"
             raise ImportRefusedError(
-                f"workflow {started.workflow_id!r} has another run in this journal that {what}, "
+                f"workflow {workflow_id!r} has another run in this journal that {what}, "
                 f"run {started.run_id!r} would take its place: nothing was imported"
             )
-        request = (started.workflow_id, started.request_id)
-        if started.request_id and request in requests:
+        request = (workflow_id, started.request_id)
+        if started.request_id and (request in requests or index.request(*request) is not None):
             raise ImportRefusedError(
-                f"workflow {started.workflow_id!r} was started with request id {started.request_id!r} in this "
+                f"workflow {workflow_id!r} was started with request id {started.request_id!r} in this "
                 f"journal already: nothing was imported"
             )
         requests.add(request)
         run_ids.add(started.run_id)
-        newest[started.workflow_id] = (entries[0].at, run.is_closed)
+        newest[workflow_id] = (entries[0].at, run.is_closed)
         events += run.events
         batches.append(entries)
-    position = store.position
-    for done, entries in enumerate(batches, 1):
-        position = store.append(position, entries)
-        if progress is not None:
-            progress(done, len(batches))
-    return Imported(len(batches), events)
+    return batches, events
+
+
+def _flagged(entry: Entry) -> Entry:
+    """The entry with the flag of a request id, which older exports lack: start-up looks for those by it."""
+    if not entry.flags & HAS_REQUEST and has_request(ev.decode_record(entry.body)):
+        return entry._replace(flags=entry.flags | HAS_REQUEST)
+    return entry
+
+
+def _parts(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Cut a run's entries into pieces of the size of a commit record."""
+    part: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if part and size + len(entry.body) > RECORD_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += len(entry.body)
+    if part:
+        yield part
 
 
 def _checked(entries: list[Entry], document: Mapping[str, Any]) -> RunCheck:

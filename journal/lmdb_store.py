@@ -273,16 +273,11 @@ class LmdbStore(JournalStore):
         """Records from ``first`` on, all of one segment, as they are stored."""
         rows: list[tuple[bytes, bytes]] = []
         size = 0
-        try:
-            cursor = tables.log_cursor(first)
-            more = cursor.set_range(NUMBER.pack(first))
-            end = NUMBER.pack(last)
-            while more and cursor.key() <= end and len(rows) < CHUNK_RECORDS and size < CHUNK_BYTES:
-                rows.append(cursor.item())
-                size += len(rows[-1][1])
-                more = cursor.next()
-        except lmdb.Error as error:
-            raise corrupt(self.path, first, str(error)) from error
+        for row in tables.log_rows(first, last):
+            rows.append(row)
+            size += len(row[1])
+            if len(rows) >= CHUNK_RECORDS or size >= CHUNK_BYTES:
+                break
         return rows
 
     def read(self, locations: Iterable[Location]) -> list[Entry]:
@@ -318,7 +313,7 @@ class LmdbStore(JournalStore):
             else:
                 start = rows[-1][0] + b"\0"
 
-    def _tables(self) -> _View:
+    def _tables(self) -> AbstractContextManager[LmdbTables]:
         return _View(self)
 
     def space(self) -> Space:

@@ -100,13 +100,22 @@ class LmdbTables(Tables):
             return Position(epoch, segments.current)
         return Position(epoch, NUMBER.unpack(cursor.key())[0] + 1)
 
-    def log_cursor(self, sequence: int) -> lmdb.Cursor[bytes]:
-        """A cursor of the segment that holds, or would hold, this record."""
-        return self._txn.cursor(db=self._log(sequence))
+    def log_rows(self, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the records from ``first`` to ``last`` that are in the segment of the first, as they are stored."""
+        try:
+            cursor = self._txn.cursor(db=self._opened.logs[self._log(first)])
+            end = NUMBER.pack(last)
+            for key, record in cursor.iternext() if cursor.set_range(NUMBER.pack(first)) else ():
+                if key > end:
+                    return
+                yield key, record
+        except lmdb.Error as error:
+            raise corrupt(self._path, first, str(error)) from error
 
-    def _log(self, sequence: int) -> lmdb._Database:
+    def _log(self, sequence: int) -> int:
+        """Number of the segment that holds, or would hold, this record."""
         current, segments = self._layout()
-        return self._opened.logs[current ^ (sequence < segments.current)]
+        return current ^ (sequence < segments.current)
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         """The value of a key; see ``Tables.get``."""
@@ -147,6 +156,11 @@ class LmdbTables(Tables):
             raise self._damaged(table, error) from error
         return row if row is not None and row[0] >= start else None
 
+    def count(self, table: Table) -> int:
+        """How many rows a table has."""
+        rows: int = self._txn.stat(self._opened.tables[table])["entries"]
+        return rows
+
     def read(self, locations: Iterable[Location]) -> list[Entry]:
         """Return entries of the log; each record is read and decompressed once."""
         wanted: dict[int, list[tuple[int, int]]] = {}
@@ -174,16 +188,19 @@ class LmdbTables(Tables):
             raise corrupt(self._path, sequence, "it is missing")
         record = self._cache.get(sequence)
         if record is None:
-            try:
-                data = self._txn.get(NUMBER.pack(sequence), db=self._log(sequence))
-            except lmdb.Error as error:
-                raise corrupt(self._path, sequence, str(error)) from error
+            data = self._stored_record(sequence)
             if data is None:
                 raise corrupt(self._path, sequence, "it is missing")
             record = opened_record(self._path, sequence, data)
             if sequence != self._own:
                 self._cache.put(sequence, record)
         return record
+
+    def _stored_record(self, sequence: int) -> bytes | None:
+        try:
+            return self._txn.get(NUMBER.pack(sequence), db=self._opened.logs[self._log(sequence)])
+        except lmdb.Error as error:
+            raise corrupt(self._path, sequence, str(error)) from error
 
     def _damaged(self, table: Table, error: Exception) -> JournalCorruptError:
         return JournalCorruptError(

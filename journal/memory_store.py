@@ -116,6 +116,10 @@ class _Snapshot(Tables):
     def last(self, table: Table, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
         return next(self.scan(table, start, stop, reverse=True), None)
 
+    def count(self, table: Table) -> int:
+        found = self._state.tables.get(table)
+        return 0 if found is None else len(found.values)
+
     def read(self, locations: Iterable[Location]) -> list[Entry]:
         opened: dict[int, PlainRecord] = {}
         found = []

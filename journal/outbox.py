@@ -75,7 +75,7 @@ class Outbox:
         for key, value in self._store.rows(Table.OUTBOX, start, stop):
             if len(found) == limit:
                 break
-            found.append(_message(key, value))
+            found.append(message_of(key, value))
         return found
 
     def destinations(self) -> list[int]:
@@ -117,8 +117,13 @@ def acknowledge(changes: Changes, destination: int, sequence: int) -> None:
     changes.delete(
         Table.OUTBOX, [key for key, _ in changes.scan(Table.OUTBOX, NUMBER.pack(destination), stop)]
     )
-    before = _number(changes, _ACKNOWLEDGED, destination)
+    before = acknowledged_to(changes, destination)
     changes.put(Table.FACTS, [(_ACKNOWLEDGED + NUMBER.pack(destination), NUMBER.pack(max(before, sequence)))])
+
+
+def acknowledged_to(tables: Tables, destination: int) -> int:
+    """Number of the newest message that a destination has acknowledged; 0 before the first."""
+    return _number(tables, _ACKNOWLEDGED, destination)
 
 
 def watermark(tables: Tables, source: int) -> int:
@@ -146,10 +151,15 @@ def _number(tables: Tables, kind: bytes, shard: int) -> int:
 def _last_sequence(tables: Tables, destination: int) -> int:
     row = tables.last(Table.OUTBOX, *run_range(destination))
     newest = 0 if row is None else int(PAIR.unpack(row[0])[1])
-    return max(newest, _number(tables, _ACKNOWLEDGED, destination))
+    return max(newest, acknowledged_to(tables, destination))
 
 
-def _message(key: bytes, value: bytes) -> Message:
+def message_of(key: bytes, value: bytes) -> Message:
+    """The message in a row of the outbox.
+
+    Raises:
+        JournalCorruptError: It is damaged; names it.
+    """
     destination, sequence = PAIR.unpack(key)
     try:
         data = unsealed(value)

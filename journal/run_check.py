@@ -7,11 +7,12 @@ import msgspec
 from . import events as ev
 from .fold import RUNNING, RunState
 from .run_index import flagged_status
-from .store import CLOSES_RUN, STARTS_RUN, Entry
+from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 
-#: What a closed run's check holds instead of its own: a journal has many of them.
-_ENDED = RunState()
-_NOTHING: set[int] = set()
+
+def has_request(record: ev.Record) -> bool:
+    """Whether a message in the record carries a request id."""
+    return any(isinstance(event, ev.WITH_DIGEST) and event.request_id for event in record.inputs)
 
 
 class RunCheck:
@@ -25,13 +26,14 @@ class RunCheck:
         events: Events seen.
         is_whole: Nothing was wrong so far.
         is_closed: Its closing record was seen.
+        state: The fold of its records, as long as it is whole.
+        record: The newest record, if it decodes.
     """
 
     __slots__ = (
         "_activities",
         "_following",
         "_messages",
-        "_state",
         "_status",
         "_timers",
         "_updates",
@@ -40,7 +42,9 @@ class RunCheck:
         "is_closed",
         "is_whole",
         "key",
+        "record",
         "started",
+        "state",
     )
 
     def __init__(self, key: int) -> None:
@@ -49,14 +53,21 @@ class RunCheck:
         self.events = 0
         self.is_whole = True
         self.is_closed = False
+        self.record: ev.Record | None = None
         self._following: int | None = 1
-        self._state = RunState()
+        self.state = RunState()
         self._status = RUNNING
         self._activities: set[int] = set()
         self._timers: set[int] = set()
         self._updates: set[int] = set()
         self._messages: set[int] = set()
         self._waits: set[int] = set()
+
+    def pass_over(self, entry: Entry | None) -> None:
+        """What was between the last entry and this one, or the end, is known to be lost: it is no news."""
+        if entry is None or entry.first_event != self._following:
+            self.is_whole = False
+            self._following = None
 
     def take(self, entry: Entry) -> list[tuple[int, str]]:
         """Check the run's next entry.
@@ -67,19 +78,19 @@ class RunCheck:
         wrong = self._check(entry)
         if wrong:
             self.is_whole = False
-        if entry.flags & CLOSES_RUN and not self.is_closed:
+        if entry.flags & CLOSES_RUN:
             self.is_closed = True
-            self._state = _ENDED
-            self._activities = self._timers = self._updates = self._messages = self._waits = _NOTHING
         return wrong
 
     def _check(self, entry: Entry) -> list[tuple[int, str]]:
         first = entry.first_event
+        self.record = None
         try:
             record = ev.decode_record(entry.body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             self._following = None
             return [(first, f"the record does not decode: {error}")]
+        self.record = record
         events = ev.events_of(record)
         expected, self._following = self._following, first + len(events)
         self.events += len(events)
@@ -91,8 +102,8 @@ class RunCheck:
         wrong = self._check_numbers(entry, events, expected)
         if self.is_whole and not wrong:
             wrong = self._check_events(record, first, events)
-            self._state.apply(record, entry.at)
-            wrong += self._check_flags(entry)
+            self.state.apply(record, entry.at)
+            wrong += self._check_flags(entry, record)
         return wrong
 
     def _check_numbers(
@@ -117,15 +128,17 @@ class RunCheck:
             wrong.append((first, "the flag of a start is " + ("missing" if first == 1 else "set")))
         return wrong
 
-    def _check_flags(self, entry: Entry) -> list[tuple[int, str]]:
+    def _check_flags(self, entry: Entry, record: ev.Record) -> list[tuple[int, str]]:
         self._status = flagged_status(entry.flags) or self._status
-        status = self._state.status
+        status = self.state.status
         wrong: list[tuple[int, str]] = []
         if self._status != status:
             wrong.append((entry.first_event, f"the flags say {self._status!r}, the events {status!r}"))
-        if bool(entry.flags & CLOSES_RUN) != (self._state.outcome is not None):
+        if bool(entry.flags & CLOSES_RUN) != (self.state.outcome is not None):
             now = "set" if entry.flags & CLOSES_RUN else "missing"
             wrong.append((entry.first_event, f"the flag of a close is {now}, the events say {status!r}"))
+        if entry.flags & HAS_REQUEST and not has_request(record):
+            wrong.append((entry.first_event, "the flag of a request id is set, and no event has one"))
         return wrong
 
     def _check_events(
@@ -137,7 +150,7 @@ class RunCheck:
             wrong += [
                 (first, f"the turn delivers event {number}, which is not there or was delivered before")
                 for number in record.delivers
-                if number not in inputs and number not in self._state.unread
+                if number not in inputs and number not in self.state.unread
             ]
         for number, event in enumerate(events, first):
             what = self._answers_nothing(number, event)

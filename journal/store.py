@@ -104,6 +104,10 @@ class Tables(ABC):
         """The row with the highest key in ``start <= key < stop``, or None."""
 
     @abstractmethod
+    def count(self, table: Table) -> int:
+        """How many rows a table has."""
+
+    @abstractmethod
     def read(self, locations: Iterable[Location]) -> list[Entry]:
         """As ``JournalStore.read``."""
 

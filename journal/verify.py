@@ -1,15 +1,20 @@
-"""Whether a journal is whole: every record readable, every run's events in order and in agreement."""
+"""Whether a journal is whole: its log, its tables, every run's events in order and in agreement."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .run_check import RunCheck
-from .salvage import Damage, Progress, readable_records
+from .lmdb_salvage import past_damage
+from .run_examination import Examined, examine
+from .run_walk import Fault, FoundRun, RunWalk
+from .salvage import Damage, Progress
 from .store import JournalStore
+from .table_check import CHECKED, TableCheck
 
 #: Problems that a report names; of the others it gives the number.
 NAMED = 1000
+#: A run with a problem is looked at again, so often at most, when a writer was active meanwhile.
+LOOKS = 5
 
 
 @dataclass(frozen=True)
@@ -17,13 +22,14 @@ class Problem:
     """One thing that is wrong.
 
     Attributes:
-        sequence: The commit record.
-        message: What is wrong with it, or with the run's record in it.
-        run_key: Internal number of the run; 0 when the commit record itself cannot be read.
+        sequence: The commit record; 0 when it is in none.
+        message: What is wrong.
+        run_key: Internal number of the run; 0 when it is not about one.
         workflow_id: The run's workflow id; empty when it is not known.
         run_id: Its run id; empty when it is not known.
-        event: Number of the event; 0 when the commit record itself cannot be read.
-        last: The last commit record with this problem, when it is several in a row.
+        event: Number of the event; 0 when it is not about one.
+        last: The last commit record, or the last run, with this problem, when it is several in a row.
+        table: The table; empty for the log.
     """
 
     sequence: int
@@ -33,15 +39,24 @@ class Problem:
     run_id: str = ""
     event: int = 0
     last: int = 0
+    table: str = ""
 
     def __str__(self) -> str:
-        if self.last > self.sequence:
-            return f"commit records {self.sequence} to {self.last}: {self.message}"
-        place = f"commit record {self.sequence}"
-        if self.run_key:
+        place = []
+        if self.table:
+            place.append(f"table {self.table!r}")
+        if self.sequence and self.last > self.sequence:
+            place.append(f"commit records {self.sequence} to {self.last}")
+        elif self.sequence:
+            place.append(f"commit record {self.sequence}")
+        if self.run_key and self.last > self.run_key:
+            place.append(f"runs {self.run_key} to {self.last}")
+        elif self.run_key:
             known = f" ({self.workflow_id!r}, {self.run_id})" if self.run_id else ""
-            place += f", run {self.run_key}{known}, event {self.event}"
-        return f"{place}: {self.message}"
+            place.append(f"run {self.run_key}{known}")
+        if self.event:
+            place.append(f"event {self.event}")
+        return f"{', '.join(place)}: {self.message}"
 
 
 @dataclass
@@ -51,12 +66,12 @@ class Report:
     Attributes:
         journal_id: Of the journal.
         last_sequence: Sequence number of the newest commit record; 0 in an empty journal.
-        records: Commit records that can be read.
+        records: Commit records that the log still holds and that can be read.
         entries: Entries in them.
-        events: Events in them that decode.
+        events: Events of all runs that decode.
         runs: Runs seen.
         open_runs: Of these, the ones without a closing record.
-        damaged_runs: Of these, the ones with a problem.
+        damaged_runs: Of these, the ones whose events are not all whole.
         problems: The first ``NAMED`` problems.
         problem_count: All problems.
     """
@@ -87,41 +102,89 @@ class Report:
 def verify(store: JournalStore, progress: Progress | None = None) -> Report:
     """Read the whole journal and check it; nothing is changed, and others may write meanwhile.
 
-    Checked are the checksum of each commit record and their numbers without a gap; that each entry decodes; that each
-    run begins with ``WorkflowStarted`` as event 1, counts its events without a gap and has nothing behind its closing
-    record; that the status in the flags is that of the events; and that what is answered was started. Records cut off
-    the end of the log leave no trace there, so they are not noticed.
+    Checked are each page of the file; the checksum of each commit record that the log still holds, and their numbers
+    without a gap; the checksum of each value of the histories; that each entry decodes; that each run begins with
+    ``WorkflowStarted`` as event 1, counts its events without a gap and has nothing behind its closing record; that the
+    status in the flags is that of the events; that what is answered was started; and that the other tables say of
+    every run what its events say, and lead to it. Records cut off the end of the log leave no trace there, so they are
+    not noticed.
+
+    Memory holds where the entries in the log are, a number for each run, and one run at a time.
 
     Args:
         store: The journal.
-        progress: Called with the commit records done and all of them.
+        progress: Called with what is done and all there is to do.
     """
-    report = Report(store.journal_id, store.position.sequence - 1)
-    runs: dict[int, RunCheck] = {}
-    run_ids: dict[str, int] = {}
+    with past_damage(store) as (readable, pages):
+        return _Verification(readable, pages, progress).report
 
-    def damaged(damage: Damage) -> None:
-        report.add(Problem(damage.first, damage.reason, last=damage.last))
 
-    for sequence, entries in readable_records(store, damaged, progress):
-        report.records += 1
-        report.entries += len(entries)
-        for entry in entries:
-            run = runs.get(entry.run_key)
-            if run is None:
-                run = runs[entry.run_key] = RunCheck(entry.run_key)
-            was_known = run.started is not None
-            wrong = run.take(entry)
-            if not was_known and run.started is not None:
-                other = run_ids.setdefault(run.started.run_id, run.key)
-                if other != run.key:
-                    run.is_whole = False
-                    wrong.append((1, f"run {other} has the same run id"))
-            for event, message in wrong:
-                ids = (run.started.workflow_id, run.started.run_id) if run.started else ("", "")
-                report.add(Problem(sequence, message, run.key, *ids, event=event))
-    report.runs = len(runs)
-    report.open_runs = sum(not run.is_closed for run in runs.values())
-    report.damaged_runs = sum(not run.is_whole for run in runs.values())
-    report.events = sum(run.events for run in runs.values())
-    return report
+class _Verification:
+    def __init__(self, store: JournalStore, pages: list[Damage], progress: Progress | None) -> None:
+        self._store = store
+        self._done = 0
+        self._progress = progress
+        self._run_ids: dict[int, int] = {}
+        self.report = Report(store.journal_id, 0)
+        for damage in pages:
+            self._damaged(damage)
+        with store.view() as tables:
+            self._rows = sum(map(tables.count, CHECKED))
+        self._walk = walk = RunWalk(store, self._damaged, self._walked)
+        self._check = TableCheck(walk, {damage.table for damage in pages})
+        self.report.records, self.report.entries = walk.records, walk.log_entries
+        self.report.last_sequence = store.position.sequence - 1
+        for found in walk:
+            self._run(found)
+        self._check.rows(self._wrong, self._step)
+        self._check.facts(self._wrong)
+
+    def _damaged(self, damage: Damage) -> None:
+        sequence, key = (0, damage.first) if damage.table else (damage.first, 0)
+        more = " (it and later ones)" if damage.first and not damage.last else ""
+        self.report.add(Problem(sequence, damage.reason + more, key, last=damage.last, table=damage.table))
+
+    def _walked(self, done: int, of: int) -> None:
+        self._done = done
+        if self._progress is not None:
+            self._progress(done, of + self._rows)
+
+    def _step(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, max(self._done, self._walk.records + self._walk.highest + self._rows))
+
+    def _run(self, found: FoundRun) -> None:
+        examined, faults = self._look(found)
+        for _ in range(LOOKS):
+            # What a writer moves between two looks may seem to be missing.
+            if not faults or not self._walk.has_moved_on():
+                break
+            found = self._walk.look(found.key)
+            if found.is_gone:
+                return
+            examined, faults = self._look(found)
+        check = examined.check
+        if check.started is not None:
+            other = self._run_ids.setdefault(hash(check.started.run_id), found.key)
+            if other != found.key:
+                check.is_whole = False
+                faults.append(Fault(1, f"run {other} has the same run id"))
+        report = self.report
+        report.runs += 1
+        report.open_runs += not check.is_closed
+        report.damaged_runs += not check.is_whole
+        report.events += check.events
+        named = check.started or found.row
+        ids = (named.workflow_id, named.run_id) if named is not None else ("", "")
+        for fault in faults:
+            report.add(
+                Problem(fault.sequence, fault.message, found.key, *ids, event=fault.event, table=fault.table)
+            )
+
+    def _look(self, found: FoundRun) -> tuple[Examined, list[Fault]]:
+        examined = examine(found)
+        return examined, examined.faults + self._check.of_run(found, examined)
+
+    def _wrong(self, run_key: int, fault: Fault) -> None:
+        self.report.add(Problem(0, fault.message, run_key, table=fault.table))

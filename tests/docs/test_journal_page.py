@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "journal.md"
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHANGES = re.compile(
-    r"\b[0-9a-f]{32}\b|since \S+ \S+|[\d,.]+ bytes|data file [\d,]+|has [\d,]+|\([\d.]+ an event\)"
+    r"\b[0-9a-f]{32}\b|since \S+ \S+|[\d,.]+ bytes|data file [\d,]+|has [\d,]+|[\d,.]+ (?:free|in log)"
 )
 
 

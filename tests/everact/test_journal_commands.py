@@ -9,6 +9,7 @@ from typing import Any
 import lmdb
 import pytest
 from support.journals import fill, flip, make_journal, opened, runs_of_histories
+from support.moved_journals import make_moved_journal, many_runs, rows_of, spoil_page
 
 from everact import journal_commands
 from everact.cli import main
@@ -67,7 +68,7 @@ def test_a_damaged_journal_is_exit_code_1(cli: Cli, tmp_journal: Path) -> None:
     assert data["problems"][0]["sequence"] == 2
     assert data["problem_count"] == len(data["problems"])
     assert cli("stats", tmp_journal) == 1
-    assert "NOT COUNTED: commit records 2 to 2" in cli.out
+    assert "NOT COUNTED: commit record 2: " in cli.out
     assert cli.json("stats", tmp_journal, code=1)["damage"][0]["first"] == 2
 
 
@@ -102,8 +103,8 @@ def test_export_and_import(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "runs.jsonl", tmp_path / "other"
     assert cli.json("export", tmp_journal, "-o", file) == {
         "runs": RUNS,
-        "damaged_runs": 0,
-        "unreadable_records": 0,
+        "left_out": [],
+        "damage": [],
     }
     assert file.read_text().splitlines() == lines
     assert file.stat().st_mode & 0o777 == 0o600
@@ -119,16 +120,19 @@ def test_export_and_import(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
 
 def test_some_runs_are_exported(cli: Cli, tmp_journal: Path) -> None:
     make_journal(tmp_journal)
-    assert cli("export", tmp_journal, "--run", "run-careless", "--run", "run-waits-set") == 0
+    assert cli("export", tmp_journal, "run-careless", "run-waits-set") == 0
     assert [json.loads(line)["run_id"] for line in cli.out.splitlines()] == ["run-careless", "run-waits-set"]
-    assert cli("export", tmp_journal, "--workflow", "w-run-careless") == 0
+    assert cli("export", tmp_journal, "w-run-careless") == 0
     assert len(cli.out.splitlines()) == 1
     assert cli.err == "exported 1 run\n"
+    assert cli("export", tmp_journal, "run-careless", "nobody") == 0
+    assert cli("export", tmp_journal, "nobody", "-o", tmp_journal / "runs") == 1
+    assert cli.err == "exported 0 runs\neveract: error: the journal has no run of 'nobody'\n"
 
 
 def test_import_from_standard_input(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
     make_journal(tmp_journal)
-    assert cli("export", tmp_journal, "--run", "run-careless") == 0
+    assert cli("export", tmp_journal, "run-careless") == 0
     text = io.TextIOWrapper(io.BytesIO(b"\n" + cli.out.encode()))
     cli.monkeypatch.setattr(sys, "stdin", text)
     assert cli("import", tmp_path / "new", "-") == 0
@@ -140,7 +144,48 @@ def test_export_leaves_damaged_runs_out(cli: Cli, tmp_journal: Path) -> None:
     flip(tmp_journal, 2)
     assert cli("export", tmp_journal) == 1
     assert 0 < len(cli.out.splitlines()) < RUNS
-    assert "1 commit record cannot be read" in cli.err
+    assert "\nleft out: run 3: the run begins with event 3: its start is missing\n" in cli.err
+    assert "\ncannot be read: commit record 2: " in cli.err
+    data = cli.json("export", tmp_journal, "-o", tmp_journal / "runs", code=1)
+    assert data["runs"] + len(data["left_out"]) == RUNS
+    assert data["damage"][0]["first"] == 2
+    assert cli("export", tmp_journal, "w-run-careless") == 1
+
+
+def test_a_damaged_page_is_named_by_all_and_the_rest_is_exported(
+    cli: Cli, tmp_journal: Path, tmp_path: Path
+) -> None:
+    make_moved_journal(tmp_journal, many_runs(4))
+    rows = rows_of(tmp_journal, "runs")
+    spoil_page(tmp_journal, "runs", rows[len(rows) // 2][0])
+    assert cli("verify", tmp_journal) == 1
+    assert "\ntable 'runs', runs " in cli.out
+    assert "DAMAGED: 1 problem; 0 runs not whole\n" in cli.out
+    assert cli("stats", tmp_journal) == 1
+    assert "\nNOT COUNTED: table 'runs', runs " in cli.out
+    assert cli("export", tmp_journal) == 1
+    assert len(cli.out.splitlines()) == 4 * RUNS
+    assert cli.err.startswith(f"exported {4 * RUNS} runs\ncannot be read: table 'runs', runs ")
+    assert cli("backup", tmp_journal, tmp_path / "copy") == 1
+    assert cli.err.startswith("everact: error: the data file of the journal ")
+    assert cli.err.count("\n") == 1
+
+
+def test_stats_of_what_was_moved(cli: Cli, tmp_journal: Path) -> None:
+    make_moved_journal(tmp_journal, many_runs(4))
+    assert cli("stats", tmp_journal) == 0
+    for text in (
+        "to move into the tables\n",
+        " bytes, of these ",
+        f"\n  runs: {4 * RUNS} rows, ",
+        "in log and histories\n",
+        "\ndictionary 1: ",
+        "\nrequest ids: ",
+    ):
+        assert text in cli.out
+    data = cli.json("stats", tmp_journal)
+    assert data["tables"]["ids"]["rows"] == 4 * RUNS
+    assert data["free_bytes"] > 0
 
 
 def test_backup(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
@@ -250,7 +295,7 @@ def test_damage_that_lmdb_finds_is_one_line_and_leaves_no_file(
         raise lmdb.CorruptedError("mdb_cursor_get: bad page")
 
     make_journal(tmp_journal)
-    monkeypatch.setattr(LmdbStore, "read", fail)
+    monkeypatch.setattr(LmdbStore, "scan", fail)
     assert cli("export", tmp_journal, "-o", tmp_path / "runs.jsonl") == 1
     assert cli.err.startswith("everact: error: the data file of the journal ")
     assert cli.err.count("\n") == 1

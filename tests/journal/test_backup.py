@@ -10,6 +10,7 @@ from everact.journal import backup as module
 from everact.journal.backup import backup
 from everact.journal.errors import JournalAccessError, JournalCorruptError, NotAJournalError
 from everact.journal.lmdb_store import LmdbStore
+from everact.journal.stats import gather
 from everact.journal.verify import verify
 
 from .lmdb_processes import Script
@@ -62,6 +63,55 @@ def test_a_backup_while_another_process_writes(tmp_journal, tmp_path):
         assert verify(store).records == int(written)
         assert list(copy.scan()) == [row for row in store.scan() if row[0] <= done.report.records]
         assert copy.journal_id == store.journal_id
+
+
+MOVER = """
+    import threading
+    from everact.journal.store import STARTS_RUN
+    sys.path.insert(0, TESTS)
+    from support.journals import runs_of_histories
+    from support.moved_journals import Mover, many_runs, small_segments
+
+    store = LmdbStore(path, durability="os")
+    stop = threading.Event()
+    listener = threading.Thread(target=lambda: (sys.stdin.readline(), stop.set()))
+    listener.start()
+    with small_segments(200):
+        mover = Mover(store)
+        batches = [run for run in many_runs(60)]
+        for number, run in enumerate(batches):
+            for entry in run:
+                mover.append([entry])
+            if number == 100:
+                say("moving")
+            if number > 200 and stop.is_set():
+                break
+    listener.join()
+    say(store.position.sequence)
+    store.close()
+    """
+
+
+@pytest.mark.slow
+def test_a_backup_while_the_log_is_moved(tmp_journal, tmp_path):
+    tests = str(Path(__file__).resolve().parents[1])
+    with Script(MOVER.replace("TESTS", repr(tests)), tmp_journal) as writer:
+        assert writer.line() == "moving"
+        copies = [backup(tmp_journal, tmp_path / f"copy-{n}") for n in range(5)]
+        beside = [verified(tmp_journal) for _ in range(3)]
+        writer.process.stdin.write("stop\n")
+        writer.process.stdin.flush()
+        writer.finish()
+    assert [str(problem) for copy in copies for problem in copy.report.problems] == []
+    assert [str(problem) for report in beside for problem in report.problems] == []
+    assert copies[0].report.last_sequence > copies[0].report.records > 0  # most of it was moved
+    with opened(copies[-1].path) as copy:
+        assert gather(copy).tables["histories"].rows > 50
+
+
+def verified(path):
+    with opened(path) as store:
+        return verify(store)
 
 
 def test_a_backup_of_a_closed_journal_can_be_written(tmp_journal, tmp_path):

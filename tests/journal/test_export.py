@@ -10,22 +10,27 @@ from hypothesis import strategies as st
 from support.journals import entries_of, fill, flip, make_journal, opened, runs_of_histories
 
 from everact.journal import events as ev
+from everact.journal import export
 from everact.journal.errors import ImportRefusedError, JournalCorruptError
-from everact.journal.export import export_run, import_runs, readable_runs
+from everact.journal.export import export_runs, import_runs
 from everact.journal.failures import Failure
+from everact.journal.loading import load
 from everact.journal.memory_store import MemoryStore
 from everact.journal.payloads import NULL, Payload
 from everact.journal.run_document import VERSION, document_of
 from everact.journal.run_document import entries_of as read_document
-from everact.journal.store import STARTS_RUN, Entry
+from everact.journal.store import HAS_REQUEST, STARTS_RUN, Entry
 from everact.journal.verify import verify
 
 START = ev.WorkflowStarted("w", "r", "T")
 
 
-def exported(store):
-    index = readable_runs(store).index
-    return [export_run(store, index, row) for row in index.rows.values()]
+def exported(store, *ids, left_out=None):
+    """The documents of runs; all must be whole unless there is a list for those that are not."""
+    damaged = [] if left_out is None else left_out
+    documents = list(export_runs(store, ids, left_out=damaged.append, damaged=lambda _: None))
+    assert left_out is not None or not damaged
+    return documents
 
 
 def bodies(store):
@@ -239,13 +244,38 @@ def test_whole_runs_leave_a_damaged_journal(tmp_journal):
         before = {document["run_id"]: document for document in exported(store)}
     flip(tmp_journal, 5)
     with opened(tmp_journal) as store:
-        readable = readable_runs(store)
-        after = {document["run_id"]: document for document in exported(store)}
-        assert len(readable.damaged_runs) == verify(store).damaged_runs
+        left_out = []
+        after = {document["run_id"]: document for document in exported(store, left_out=left_out)}
+        assert len(left_out) == verify(store).damaged_runs
         with pytest.raises(JournalCorruptError, match="takes no import"):
             import_runs(store, [])
-    assert len(after) == len(before) - len(readable.damaged_runs)
+    assert len(after) == len(before) - len(left_out)
     assert after.items() <= before.items()
+
+
+def test_request_ids_of_messages_are_known_after_an_import():
+    """Also those of an export that was made before entries had a flag for them."""
+    document = one_run(ev.Received((ev.SignalReceived("s", (), "q", b"digest"),)))
+    document["records"][1]["flags"] &= ~HAS_REQUEST
+    store = filled(document)
+    assert load(store).runs.request("w", "q") == (1, 2, b"digest")
+    assert verify(store).is_sound
+
+
+def test_a_very_large_run_is_several_records(monkeypatch):
+    monkeypatch.setattr(export, "RECORD_BYTES", 1000)
+    document = one_run(*[ev.Received((ev.SignalReceived("s" * 300),)) for _ in range(10)])
+    store = filled(document)
+    sizes = [sum(len(entry.body) for entry in entries) for _, entries in store.scan()]
+    assert len(sizes) > 3
+    assert max(sizes) <= 1000
+    assert exported(store) == [document]
+
+
+def test_chosen_runs_by_workflow_id_and_by_run_id():
+    store = filled(*[one_run(run_id=f"r{n}", workflow_id=f"w{n}") for n in range(4)])
+    assert [document["run_id"] for document in exported(store, "w1", "r3")] == ["r1", "r3"]
+    assert exported(store, "nobody") == []
 
 
 def test_progress_counts_runs():

@@ -10,8 +10,9 @@ from everact.journal import events as ev
 from everact.journal.fold import RunState
 from everact.journal.lmdb_format import LOGS
 from everact.journal.lmdb_store import LmdbStore
+from everact.journal.run_check import has_request
 from everact.journal.run_index import status_flags
-from everact.journal.store import CLOSES_RUN, STARTS_RUN, Entry
+from everact.journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 from everact.journal.tables import NUMBER
 
 from .histories import FOLDER, read
@@ -30,6 +31,8 @@ def entries_of(records, key, *, run_id=None):
             record = msgspec.structs.replace(record, inputs=(start, *record.inputs[1:]))
         state.apply(record, at)
         flags = STARTS_RUN if first == 1 else 0
+        if has_request(record):
+            flags |= HAS_REQUEST
         if state.outcome is not None:
             flags |= CLOSES_RUN
         if state.status != before:

@@ -1,0 +1,277 @@
+"""Whether the tables that lead to runs lead to the right ones: ids, what falls due, request ids, messages, counts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+
+import msgspec
+
+from . import events as ev
+from .errors import JournalCorruptError
+from .facts import Facts, read_facts
+from .history_values import HistoryCodec, load_dictionary
+from .outbox import acknowledged_to, message_of
+from .run_examination import Examined, examine
+from .run_index import CLOSED, Request, decode_request, decode_run, history_entries
+from .run_walk import Fault, FoundRun, RunWalk
+from .snapshots import decode_open
+from .store import Entry, Tables
+from .tables import DEDUPE, EVENT, HASH_SIZE, NUMBER, PAIR, Table, text_hash
+
+#: Called with the run key, or 0, and what is wrong.
+Wrong = Callable[[int, Fault], None]
+
+
+class TableCheck:
+    """Checks the tables of a journal; damage to pages is told elsewhere, and what is on them is passed over.
+
+    Args:
+        walk: The journal's runs.
+        damaged: Names of the tables that lack pages.
+    """
+
+    def __init__(self, walk: RunWalk, damaged: Collection[str] = ()) -> None:
+        self._damaged = damaged
+        self._walk = walk
+        self._store = walk.store
+        self._journal_id = walk.store.journal_id
+        self._codec = HistoryCodec()
+        try:
+            with walk.store.view() as tables:
+                self._facts = read_facts(tables)
+        except JournalCorruptError:
+            self._facts = Facts()
+
+    # --- from the runs to the tables
+
+    def of_run(self, found: FoundRun, examined: Examined) -> list[Fault]:
+        """What the tables lack that should lead to a run, or to its messages."""
+        faults: list[Fault] = []
+        key = found.key
+        row = found.row
+        with self._store.view() as tables:
+            if row is not None:
+                name = text_hash(self._journal_id, row.workflow_id) + NUMBER.pack(key)
+                is_known, value = _get(tables, Table.IDS, name)
+                if is_known and value is None:
+                    faults.append(Fault(0, "the run has no row here", table=Table.IDS.value))
+            if examined.wake:
+                is_known, value = _get(tables, Table.DUE, PAIR.pack(examined.wake, key))
+                if is_known and value is None:
+                    faults.append(
+                        Fault(0, "the run waits for a time, and has no row here", table=Table.DUE.value)
+                    )
+            if examined.check.started is not None:
+                faults += self._request_faults(tables, key, examined)
+        return faults
+
+    def _request_faults(self, tables: Tables, key: int, examined: Examined) -> Iterator[Fault]:
+        started = examined.check.started
+        since = self._facts.generation_since
+        assert started is not None
+        for request in examined.requests:
+            # Those that were received before the present generation began may be forgotten by now.
+            if not request.is_moved or not since or request.at < since:
+                continue
+            name = text_hash(self._journal_id, started.workflow_id, request.request_id)
+            try:
+                rows = [tables.get(table, name) for table in DEDUPE]
+                found = [decode_request(row) for row in rows if row is not None]
+            except JournalCorruptError:
+                continue  # which is told with that row
+            mine = Request(key, request.event, request.digest)
+            # A later run of the same id may have been sent the same request id, once this one was forgotten.
+            if not any(one == mine or key < one.run_key <= self._walk.highest for one in found):
+                what = f"the request id {request.request_id!r} does not lead to its event"
+                yield Fault(request.event, what, table=DEDUPE[self._facts.generation].value)
+
+    # --- from the tables to the runs
+
+    def rows(self, wrong: Wrong, step: Callable[[], None]) -> None:
+        """Check every row of the tables that lead to runs.
+
+        Args:
+            wrong: Called for each thing that is wrong.
+            step: Called for each row.
+        """
+        for table, check in CHECKED.items():
+            for key, value in self._store.rows(table):
+                step()
+                message = self._checked(check, key, value)
+                if message and self._is_still_there(table, key, value):
+                    message = self._checked(check, key, value)  # a writer may have been between the two
+                    if message:
+                        wrong(0, Fault(0, f"the row {key.hex()} {message}", table=table.value))
+
+    def _checked(self, check: Callable[[TableCheck, bytes, bytes], str], key: bytes, value: bytes) -> str:
+        try:
+            return check(self, key, value)
+        except JournalCorruptError:
+            return ""  # what it leads to is damaged, which is told with that
+
+    def _is_still_there(self, table: Table, key: bytes, value: bytes) -> bool:
+        self._walk.has_moved_on()
+        with self._store.view() as tables:
+            return _get(tables, table, key) == (True, value)
+
+    def _id_fault(self, key: bytes, value: bytes) -> str:
+        if len(key) != HASH_SIZE + NUMBER.size:
+            return "is not one of this table"
+        (run_key,) = NUMBER.unpack_from(key, HASH_SIZE)
+        with self._store.view() as tables:
+            row = tables.get(Table.RUNS, NUMBER.pack(run_key))
+        if row is None:
+            return f"leads to run {run_key}, which is not there"
+        run = decode_run(row)
+        if text_hash(self._journal_id, run.workflow_id) != key[:HASH_SIZE] or run.run_id.encode() != value:
+            return f"leads to run {run_key}, which has other ids"
+        return ""
+
+    def _due_fault(self, key: bytes, _value: bytes) -> str:
+        if len(key) != PAIR.size:
+            return "is not one of this table"
+        at, run_key = PAIR.unpack(key)
+        with self._store.view() as tables:
+            row = tables.get(Table.OPEN, NUMBER.pack(run_key))
+        if row is None:
+            return f"leads to run {run_key}, which is not open"
+        return "" if decode_open(row).wake == at else f"has another time than run {run_key}"
+
+    def _expiry_fault(self, key: bytes, _value: bytes) -> str:
+        if len(key) != PAIR.size:
+            return "is not one of this table"
+        at, run_key = PAIR.unpack(key)
+        with self._store.view() as tables:
+            row = tables.get(Table.RUNS, NUMBER.pack(run_key))
+        if row is None:
+            return f"leads to run {run_key}, which is not there"
+        run = decode_run(row)
+        if run.status not in CLOSED:
+            return f"leads to run {run_key}, which is open"
+        return "" if run.closed_at <= at else f"has a time before the end of run {run_key}"
+
+    def _request_fault(self, key: bytes, value: bytes) -> str:
+        try:
+            request = decode_request(value)
+        except JournalCorruptError as error:
+            return f"cannot be read: {error}"
+        row = self._walk.peek(request.run_key)
+        if row is None and request.run_key > max(self._walk.highest, self._facts.highest_key):
+            return f"leads to run {request.run_key}, which never was"
+        if row is None:
+            return ""  # the run is gone: its request ids go with their generation
+        event = self._event(request)
+        request_id = event.request_id if isinstance(event, ev.WITH_DIGEST) else ""
+        if not request_id or text_hash(self._journal_id, row.workflow_id, request_id) != key:
+            return f"leads to event {request.event} of run {request.run_key}, which has another request id"
+        assert isinstance(event, ev.WITH_DIGEST)
+        return "" if event.digest == request.digest else "has another digest than its event"
+
+    def _message_fault(self, key: bytes, value: bytes) -> str:
+        if len(key) != PAIR.size:
+            return "is not one of this table"
+        try:
+            message = message_of(key, value)
+        except JournalCorruptError as error:
+            return f"cannot be read: {error}"
+        before = message.sequence - 1
+        with self._store.view() as tables:
+            follows = tables.get(Table.OUTBOX, PAIR.pack(message.destination, before)) is not None
+            if not follows and acknowledged_to(tables, message.destination) < before:
+                return f"is message {before + 1} to shard {message.destination}, the one before it is missing"
+        return ""
+
+    def _event(self, request: Request) -> ev.Event | None:
+        """The input that a request id leads to.
+
+        Raises:
+            JournalCorruptError: It cannot be read.
+        """
+        start, stop = EVENT.pack(request.run_key, 0), EVENT.pack(request.run_key, request.event + 1)
+        with self._store.view() as tables:
+            stored = next(tables.scan(Table.HISTORIES, start, stop, reverse=True), None)
+            entries = [] if stored is None else history_entries(tables, self._codec, *stored)
+        found = _input(entries, request.event)
+        if found is None:  # it is not moved yet, or hit by damage
+            whole = self._walk.look(request.run_key)
+            if not examine(whole).check.is_whole:
+                raise JournalCorruptError("part of the run cannot be read")
+            found = _input([entry for _, entry in whole.entries], request.event)
+        return found
+
+    # --- the facts
+
+    def facts(self, wrong: Wrong) -> None:
+        """Check what the tables say about themselves."""
+        name = Table.FACTS.value
+        counts: Counter[tuple[str, str]] = Counter()
+        highest = 0
+        is_complete = Table.RUNS.value not in self._damaged
+        # In one transaction, or a writer would be between the rows.
+        with self._store.view() as tables:
+            try:
+                facts = read_facts(tables)
+            except JournalCorruptError as error:
+                wrong(0, Fault(0, str(error), table=name))
+                return
+            for number in range(1, facts.dictionary + 1):
+                message = _dictionary_fault(tables, number)
+                if message:
+                    wrong(0, Fault(0, message, table=name))
+            for key, row in tables.scan(Table.RUNS):
+                try:
+                    run = decode_run(row)
+                except JournalCorruptError:
+                    is_complete = False
+                    continue
+                highest = NUMBER.unpack(key)[0]
+                counts[run.workflow_type, run.status] += 1
+        if highest > facts.highest_key:
+            wrong(0, Fault(0, f"the highest run key is {highest}, not {facts.highest_key}", table=name))
+        said = {(kind, status): number for kind, status, number in facts.counts if number}
+        if is_complete and said != counts:
+            for kind, status in sorted(said.keys() | counts.keys()):
+                says, there = said.get((kind, status), 0), counts[kind, status]
+                if says != there:
+                    what = f"{says} runs of type {kind!r} are said to be {status}, {there} are"
+                    wrong(0, Fault(0, what, table=name))
+
+
+#: The tables whose rows are checked one by one, and how.
+CHECKED: dict[Table, Callable[[TableCheck, bytes, bytes], str]] = {
+    Table.IDS: TableCheck._id_fault,
+    Table.DUE: TableCheck._due_fault,
+    Table.EXPIRES: TableCheck._expiry_fault,
+    Table.DEDUPE_0: TableCheck._request_fault,
+    Table.DEDUPE_1: TableCheck._request_fault,
+    Table.OUTBOX: TableCheck._message_fault,
+}
+
+
+def _get(tables: Tables, table: Table, key: bytes) -> tuple[bool, bytes | None]:
+    """Whether a row can be read, and its value."""
+    try:
+        return True, tables.get(table, key)
+    except JournalCorruptError:
+        return False, None
+
+
+def _dictionary_fault(tables: Tables, number: int) -> str:
+    try:
+        return "" if load_dictionary(tables, number) is not None else f"the dictionary {number} is missing"
+    except JournalCorruptError as error:
+        return str(error)
+
+
+def _input(entries: list[Entry], number: int) -> ev.Event | None:
+    place = bisect_right(entries, number, key=lambda entry: entry.first_event) - 1
+    if place < 0:
+        return None
+    try:
+        inputs = ev.decode_record(entries[place].body).inputs
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise JournalCorruptError(str(error)) from error
+    index = number - entries[place].first_event
+    return inputs[index] if index < len(inputs) else None
