@@ -25,7 +25,7 @@ test: $(VENV)/.test
 
 # ARGS="--kills 5000 --seed 7"
 soak: $(VENV)/.test
-	$(BIN)/python tests/soak/sigkill_rounds.py $(ARGS)
+	PYTHONPATH=.:tests $(BIN)/python -m support.sigkill_rounds $(ARGS)
 
 demo: $(VENV)/.base
 	$(BIN)/everact demo $(ARGS)

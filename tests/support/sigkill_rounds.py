@@ -1,4 +1,4 @@
-"""Hundreds of lives that end by SIGKILL at random: ``python tests/soak/sigkill_rounds.py --kills 1000``.
+"""Hundreds of lives that end by SIGKILL at random: ``make soak``, or ``python -m support.sigkill_rounds --kills 1000``.
 
 The program of the crash tests goes through journals, one after the other. Each life is killed after a random number of
 lines or at a random pass of a random fault point; after each, every promise is checked (``support.crashes``). When all
@@ -20,13 +20,10 @@ import time
 import traceback
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [os.fspath(TESTS.parent), os.fspath(TESTS)]
-
 from everact.journal.fault_points import FAULT_POINTS, arm_from_environment
 from support.crashes import Story
 
-PROGRAM = TESTS / "crash" / "workload.py"
+PROGRAM = Path(__file__).parents[1] / "crash" / "workload.py"
 POINTS = [point for point in FAULT_POINTS if point not in ("journal.open.created", "journal.open.migrated")]
 
 

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("sigkill_rounds.py")
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
 def test_nothing_is_lost_or_repeated_in_fifty_kills():
     seed = 1 if os.environ.get("CI") else random.randrange(10**6)  # as hypothesis does it
     done = subprocess.run(
-        [sys.executable, "-W", "error", PROGRAM, "--kills", "50", "--seed", str(seed)],
+        [sys.executable, "-W", "error", "-m", "support.sigkill_rounds", "--kills", "50", "--seed", str(seed)],
+        cwd=TESTS.parent,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.fspath, (TESTS.parent, TESTS)))},
         capture_output=True,
         text=True,
     )
