@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 from support.blocking import Blocked
-from support.hosting import hosted, settled
+from support.hosting import LIMIT, hosted, settled
 from support.journal_model import make_tiny
 from support.stores import TroubledStore
 
@@ -71,27 +71,28 @@ class Clients:
 
     async def call_once(self):
         self.number += 1
-        request = f"r{self.number}"
+        number = self.number
         name = f"w-{self.rng.randrange(12)}"
         kind = self.rng.choice([Adds, Adds, Sleeps])
         verb = self.rng.choice(["spawn", "spawn", "tell", "tell", "tell", "ask", "ask", "end", "terminate"])
-        for _ in range(50):
-            try:
-                return await self.call(verb, name, kind, request)
-            except CommitUnknownError:
-                continue
-            except (WorkflowNotFoundError, WorkflowClosedError, WorkflowTypeError):
-                return None
-        raise AssertionError("never answered")
+        async with asyncio.timeout(LIMIT):
+            while True:
+                try:
+                    return await self.call(verb, name, kind, number)
+                except CommitUnknownError:
+                    await asyncio.sleep(0.0005)  # the runtime pauses before it begins again
+                except (WorkflowNotFoundError, WorkflowClosedError, WorkflowTypeError):
+                    return None
 
-    async def call(self, verb, name, kind, request):
+    async def call(self, verb, name, kind, number):
+        request = f"r{number}"
         ref = self.runtime.ref(name)
         match verb:
             case "spawn":
                 how = self.rng.choice(["replace", "attach"])
                 await self.runtime.spawn(kind, id=name, if_running=how, request_id=request)
             case "tell":
-                await ref.tell("add", self.number, request_id=request)
+                await ref.tell("add", number, request_id=request)
             case "ask":
                 assert await ref.ask("take", 7, request_id=request) == 7
             case "end":
