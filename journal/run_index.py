@@ -380,12 +380,7 @@ class RunIndex:
         # The locations first: what is moved from there meanwhile is then found in the histories.
         locations = row.located()
         with self._store.view() as tables:
-            found = read_history(tables, self.codec, row.key)
-            if locations:
-                stored = tables.get(Table.RUNS, NUMBER.pack(row.key))
-                through = _stored_run(row.key, stored).through if stored is not None else 0
-                found += tables.read(location for location in locations if location.sequence > through)
-        return found
+            return read_history(tables, self.codec, row.key) + _left(tables, row.key, locations)
 
     def records(self, row: RunRow) -> list[tuple[int, Record]]:
         """A run's durable records as ``(time in microseconds, record)``."""
@@ -393,13 +388,15 @@ class RunIndex:
 
     def state(self, row: RunRow) -> fold.RunState:
         """The fold of a run's durable records, from its snapshot where there is one."""
+        locations = row.located()
         with self._store.view() as tables:
-            snapshot = stored_state(tables, row.key)
-        state = fold.RunState() if snapshot is None else snapshot
-        if len(row) or snapshot is None:
-            for entry in self.entries(row):
-                if entry.first_event > state.last_event:
-                    state.apply(decode_record(entry.body), entry.at)
+            state = stored_state(tables, row.key)
+            entries = [] if state is not None else read_history(tables, self.codec, row.key)
+            entries += _left(tables, row.key, locations)
+        state = state or fold.RunState()
+        for entry in entries:
+            if entry.first_event > state.last_event:
+                state.apply(decode_record(entry.body), entry.at)
         return state
 
     # --- request ids
@@ -467,6 +464,15 @@ def read_history(tables: Tables, codec: HistoryCodec, run_key: int) -> list[Entr
     for key, value in tables.scan(Table.HISTORIES, *run_range(run_key)):
         found += history_entries(tables, codec, key, value)
     return found
+
+
+def _left(tables: Tables, run_key: int, locations: list[Location]) -> list[Entry]:
+    """What the log has of a run at these locations and the histories do not."""
+    if not locations:
+        return []
+    stored = tables.get(Table.RUNS, NUMBER.pack(run_key))
+    through = _stored_run(run_key, stored).through if stored is not None else 0
+    return tables.read(location for location in locations if location.sequence > through)
 
 
 def history_entries(tables: Tables, codec: HistoryCodec, key: bytes, value: bytes) -> list[Entry]:
