@@ -8,10 +8,11 @@ PIP := $(BIN)/python -m pip install -qq
 # What runs the tests; CI puts coverage here.
 PYTEST ?= -m pytest
 
-.PHONY: help test demo bench lint format types check clean
+.PHONY: help test soak demo bench lint format types check clean
 
 help:
 	@echo "make test    run the tests (sets up $(VENV) first)"
+	@echo "make soak    a thousand lives that end by SIGKILL (minutes)"
 	@echo "make demo    show a workflow that survives kill -9"
 	@echo "make bench   measure this machine"
 	@echo "make lint    ruff and the layers of rooms; make format repairs what it can"
@@ -21,6 +22,10 @@ help:
 # ARGS go to pytest: make test ARGS="tests/journal -k append"
 test: $(VENV)/.test
 	$(BIN)/python $(PYTEST) -q $(ARGS)
+
+# ARGS="--kills 5000 --seed 7"
+soak: $(VENV)/.test
+	PYTHONPATH=.:tests $(BIN)/python -m support.sigkill_rounds $(ARGS)
 
 demo: $(VENV)/.base
 	$(BIN)/everact demo $(ARGS)

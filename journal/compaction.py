@@ -399,7 +399,7 @@ class Compactor:
     @property
     def damage(self) -> BaseException | None:
         """Why the next one must not try again after a failed commit; None when the commit did not fail for it."""
-        return self.error or (self._step and self._step.error)
+        return self.error or (self._step.error if self._step is not None else None)
 
     def stop(self, damage: BaseException) -> None:
         """Move nothing any more: it would fail for ever, and let commits fail."""

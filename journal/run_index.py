@@ -382,8 +382,7 @@ class RunIndex:
         # The locations first: what is moved from there meanwhile is then found in the histories.
         locations = row.located()
         with self._store.view() as tables:
-            found = read_history(tables, self.codec, row.key)
-            found += _logged(tables, row.key, locations)
+            found = read_history(tables, self.codec, row.key) + _left(tables, row.key, locations)
             return [whole_entry(entry, tables) for entry in found]
 
     def records(self, row: RunRow) -> list[tuple[int, Record]]:
@@ -395,13 +394,10 @@ class RunIndex:
         locations = row.located()
         with self._store.view() as tables:
             state = stored_state(tables, row.key)
-            if state is None:
-                state = fold.RunState()
-                newer = read_history(tables, self.codec, row.key)
-            else:
-                newer = []
-            newer += _logged(tables, row.key, locations)
-            for entry in newer:
+            entries = [] if state is not None else read_history(tables, self.codec, row.key)
+            entries += _left(tables, row.key, locations)
+            state = state or fold.RunState()
+            for entry in entries:
                 if entry.first_event > state.last_event:
                     state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
         return state
@@ -473,6 +469,15 @@ def read_history(tables: Tables, codec: HistoryCodec, run_key: int) -> list[Entr
     return found
 
 
+def _left(tables: Tables, run_key: int, locations: list[Location]) -> list[Entry]:
+    """What the log has of a run at these locations and the histories do not."""
+    if not locations:
+        return []
+    stored = tables.get(Table.RUNS, NUMBER.pack(run_key))
+    through = _stored_run(run_key, stored).through if stored is not None else 0
+    return tables.read(location for location in locations if location.sequence > through)
+
+
 def history_entries(tables: Tables, codec: HistoryCodec, key: bytes, value: bytes) -> list[Entry]:
     """The entries of one value of the histories.
 
@@ -523,15 +528,6 @@ def open_run(key: int, value: bytes) -> OpenRun:
         return decode_open(value)
     except JournalCorruptError as error:
         raise JournalCorruptError(f"run {key} in the table of open runs cannot be read: {error}") from error
-
-
-def _logged(tables: Tables, key: int, locations: list[Location]) -> list[Entry]:
-    """What the log adds to the histories of a run."""
-    if not locations:
-        return []
-    stored = tables.get(Table.RUNS, NUMBER.pack(key))
-    through = _stored_run(key, stored).through if stored is not None else 0
-    return tables.read(location for location in locations if location.sequence > through)
 
 
 def stored_state(tables: Tables, key: int) -> fold.RunState | None:

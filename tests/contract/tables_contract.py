@@ -143,6 +143,23 @@ class TablesContract(ABC):
         assert list(store.rows(ROWS, start, stop)) == right
         assert list(store.rows(ROWS, start, stop, reverse=True)) == right[::-1]
 
+    @pytest.mark.parametrize("start", [b"", key(0), key(1), key(4), key(6), key(10)])
+    @pytest.mark.parametrize("stop", [b"\0", key(1), key(4), key(5), key(9), b"\xff" * 9])
+    def test_the_last_row_of_a_range(self, store, start, stop):
+        put(store, 1, 2, 4, 5, 9)
+        right = [row for row in rows_of(1, 2, 4, 5, 9) if start <= row[0] < stop]
+
+        def work(changes):
+            assert changes.last(ROWS, start, stop) == (right[-1] if right else None)
+            assert changes.last(Table.OPEN, start, stop) is None
+            changes.delete(ROWS, [row[0] for row in right])
+            assert changes.last(ROWS, start, stop) is None
+
+        with store.view() as tables:
+            assert tables.last(ROWS, start, stop) == (right[-1] if right else None)
+            assert tables.last(Table.OPEN, start, stop) is None
+        change(store, work)
+
     def test_keys_are_ordered_as_bytes_whatever_their_length(self, store):
         keys = [b"\0", b"\0\0", b"\0\1", b"\1", PAIR.pack(1, 2), b"a", b"aa", b"b", b"\xff", b"\xff" * 16]
         change(store, lambda changes: changes.put(ROWS, [(each, each) for each in reversed(keys)]))

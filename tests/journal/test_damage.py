@@ -16,6 +16,7 @@ from support.journal_model import make_full_journal, make_tiny, segments_of, use
 from support.stores import DelegatingStore
 
 from everact import workflow
+from everact.exceptions import WorkflowHeldError
 from everact.journal.errors import JournalCorruptError, JournalError
 from everact.journal.lmdb_format import LOGS
 from everact.journal.lmdb_store import LmdbStore
@@ -250,6 +251,64 @@ async def test_pages_that_lmdb_refuses_stop_compaction_and_the_writer_goes_on(
             assert await ref.result() == 13
     assert len(about_damage(caplog)) == 1
     assert "the table 'histories' of the journal" in about_damage(caplog)[0]
+
+
+# --- between two lives
+
+
+async def four_runs(path):
+    """A journal that was left with four open runs in its tables."""
+    async with hosted(LmdbStore(path, durability="os"), Adds) as runtime:
+        refs = [await runtime.spawn(Adds, id=f"a-{n}") for n in range(4)]
+        for number in range(30):
+            for ref in refs:
+                await ref.tell(Adds.add, number, request_id=f"r-{number}")
+
+
+def damage_first(path, table):
+    key, value = values_of(path, table.value.encode())[0]
+    flip(path, table.value.encode(), key, value, len(value) // 2)
+    return key
+
+
+async def test_a_run_with_a_damaged_history_is_held_and_the_others_go_on(tmp_journal, monkeypatch):
+    make_tiny(monkeypatch, WINDOW=20, CROWD=1000)
+    await four_runs(tmp_journal)
+    damage_first(tmp_journal, Table.HISTORIES)
+    async with hosted(LmdbStore(tmp_journal, durability="os"), Adds) as runtime:
+        assert await runtime.count_workflows(status="running") == 4
+        broken, *others = (runtime.ref(f"a-{n}", Adds) for n in range(4))
+        await broken.tell(Adds.add, 77)
+        with pytest.raises(WorkflowHeldError, match="the history of run 1 from event 1 on cannot be read"):
+            await broken.result()
+        for ref in others:
+            await ref.tell(Adds.add, 0, request_id="r-0")  # a repeat
+            await ref.tell(Adds.add, -1)
+            assert await ref.result() == 31
+        await runtime.spawn(Adds, id="later")
+        assert (await broken.describe()).status == "held"
+
+
+@pytest.mark.parametrize("table", [Table.RUNS, Table.OPEN, Table.FACTS], ids=lambda table: table.value)
+async def test_what_start_up_needs_is_named_when_it_is_damaged(tmp_journal, monkeypatch, table):
+    make_tiny(monkeypatch, WINDOW=20, CROWD=1000)
+    await four_runs(tmp_journal)
+    damage_first(tmp_journal, table)
+    for _ in range(2):
+        with pytest.raises(JournalCorruptError, match=NAMED[table]):
+            async with hosted(LmdbStore(tmp_journal, durability="os"), Adds):
+                pass
+
+
+async def test_a_damaged_row_of_ids_hides_a_run_from_a_search_by_run_id_only(tmp_journal, monkeypatch):
+    make_tiny(monkeypatch, WINDOW=20, CROWD=1000)
+    await four_runs(tmp_journal)
+    damage_first(tmp_journal, Table.IDS)
+    async with hosted(LmdbStore(tmp_journal, durability="os"), Adds) as runtime:
+        for number in range(4):
+            ref = runtime.ref(f"a-{number}", Adds)
+            await ref.tell(Adds.add, -1)
+            assert await ref.result() == 31
 
 
 # --- whole pages

@@ -204,14 +204,7 @@ class Story:
         self.lives += 1
         told = f"a kill after {kill_after} lines" if kill_after else fault or "no fault"
         life = f"life {self.lives} ({told})"
-        process = subprocess.Popen(
-            [sys.executable, "-W", "error", os.fspath(self.program), os.fspath(self.journal)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "EVERACT_FAULT": fault},
-        )
-        with process:
+        with self.start(fault) as process:
             try:
                 process.stdin.write(json.dumps(self.acknowledged).encode() + b"\n")
                 process.stdin.flush()
@@ -235,6 +228,16 @@ class Story:
         assert self.is_done != was_killed or kill_after, f"{life}: ended without being done"
         self._take(life, lines)
         return was_killed
+
+    def start(self, fault):
+        """A process that runs the program, with pipes."""
+        return subprocess.Popen(
+            [sys.executable, "-W", "error", os.fspath(self.program), os.fspath(self.journal)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "EVERACT_FAULT": fault},
+        )
 
     def _take(self, life, lines):
         acknowledged = []
