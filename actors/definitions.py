@@ -152,14 +152,16 @@ class WorkflowDefinition:
         codec: Encodes the arguments and the result of ``run``.
         takes_args: ``__init__`` gets the arguments too.
         on_crash: ``quarantine``, or ``fail``.
+        retention: How long its runs are kept after their end, microseconds; None is for ever.
     """
 
-    __slots__ = ("cls", "codec", "handlers", "name", "on_crash", "run", "takes_args")
+    __slots__ = ("cls", "codec", "handlers", "name", "on_crash", "retention", "run", "takes_args")
 
-    def __init__(self, cls: type[Any], name: str, on_crash: str) -> None:
+    def __init__(self, cls: type[Any], name: str, on_crash: str, retention: int | None) -> None:
         self.cls = cls
         self.name = name
         self.on_crash = on_crash
+        self.retention = retention
         self.handlers: dict[str, dict[str, HandlerDefinition]] = {"signal": {}, "query": {}, "update": {}}
         run: Callable[..., Any] | None = None
         for attribute in dir(cls):

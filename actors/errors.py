@@ -90,6 +90,24 @@ class WorkflowNotFoundError(EveractError):
         return f"no workflow {self.workflow_id!r}{run} in this journal: spawn it first, or check the id"
 
 
+class WorkflowPurgedError(WorkflowNotFoundError):
+    """A start or an update was sent again, but the run that got it has ended and was purged since; nothing was written.
+
+    To start the workflow anew, use another request id.
+    """
+
+    def __init__(self, workflow_id: str, request_id: str) -> None:
+        super().__init__(workflow_id)
+        self.args = (workflow_id, request_id)
+        self.request_id = request_id
+
+    def __str__(self) -> str:
+        return (
+            f"request {self.request_id!r} was handled by a run of workflow {self.workflow_id!r} that has ended and was "
+            f"purged: use another request id to ask again"
+        )
+
+
 class WorkflowTypeError(EveractError):
     """The id belongs to a workflow of another type than the call asked for; nothing was written."""
 

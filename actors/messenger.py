@@ -187,9 +187,7 @@ class Messenger:
         shard = self._open()
         actor = shard.find(ref.workflow_id, ref.run_id)
         await self._put(actor, Inspection(_nothing))
-        row = shard.index.row(actor.key)
-        assert row is not None, "its newest turn is durable"
-        records = shard.index.records(row)
+        records = shard.durable_records(actor)
         if shard.coder is not None:
             events = [event for _at, record in records for event in ev.events_of(record)]
             records = with_events(records, await shard.coder.decode(events, actor.about))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
 
 from ..journal.events import RetryRecord
+from ..journal.purging import Selection
+from ..journal.run_index import CLOSED
 
 #: An activity attempt may take this long unless its options say otherwise.
 START_TO_CLOSE_TIMEOUT = timedelta(minutes=5)
@@ -20,6 +22,8 @@ GRACE = timedelta(seconds=10)
 ID_LIMIT = 1000
 #: No duration in Everact is longer than this.
 LONGEST = timedelta(days=36525)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 IfRunning = Literal["fail", "attach", "replace"]
 IfClosed = Literal["allow", "allow_if_failed", "refuse", "attach"]
@@ -157,6 +161,46 @@ def positive_microseconds(name: str, value: timedelta | float) -> int:
     if result == 0:
         raise ValueError(f"{name} must be more than 0, not {value!r}")
     return result
+
+
+def selection_of(
+    now: int,
+    *,
+    closed_before: datetime | None,
+    older_than: timedelta | float | None,
+    workflow_type: str | None,
+    status: str | None,
+    workflow_id: str | None,
+) -> Selection:
+    """Check which closed runs are meant; arguments as of ``Runtime.purge``, ``now`` in microseconds.
+
+    Raises:
+        TypeError: One is of the wrong type, or all are None.
+        ValueError: One has an impossible value.
+    """
+    if all(given is None for given in (closed_before, older_than, workflow_type, status, workflow_id)):
+        raise TypeError(
+            "nothing says which runs to purge: give closed_before, older_than, workflow_type, status or workflow_id "
+            "(older_than=0 is every closed run)"
+        )
+    moments = []
+    if closed_before is not None:
+        if not isinstance(closed_before, datetime):
+            raise TypeError(f"closed_before must be a datetime, not {closed_before!r}")
+        if closed_before.tzinfo is None:
+            raise ValueError(
+                f"closed_before must have a time zone, as in datetime.now(UTC), not {closed_before!r}"
+            )
+        moments.append((closed_before - _EPOCH) // timedelta(microseconds=1))
+    if older_than is not None:
+        moments.append(now - microseconds("older_than", older_than) + 1)
+    if status is not None and status not in CLOSED:
+        known = ", ".join(map(repr, sorted(CLOSED)))
+        raise ValueError(f"status must be that of a closed run, one of {known}, not {status!r}")
+    for name, text in (("workflow_type", workflow_type), ("workflow_id", workflow_id)):
+        if text is not None:
+            check_text(name, text)
+    return Selection(min(moments, default=None), workflow_type, status, workflow_id)
 
 
 def byte_count(name: str, value: int, least: int) -> int:

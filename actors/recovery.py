@@ -11,6 +11,7 @@ from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
 from ..journal.loading import Loaded, due_runs, has_due_runs, load, open_runs
+from ..journal.outbox import Outbox
 from ..journal.run_index import RunRow
 from ..journal.writer import Raise, settle
 from .errors import WorkflowNotRegisteredError
@@ -44,6 +45,7 @@ def recover(shard: Shard) -> None:
             _adopt(shard, actor)
             _retry_stalled(shard, actor)
         _wake(shard, tried=False)
+        shard.housekeeping.begin()
         fault_point("recovery.after")
     except BaseException:
         shard.close()
@@ -55,6 +57,8 @@ def _begin(shard: Shard, loaded: Loaded) -> None:
     """Take what was read of the journal, and open a writer."""
     shard.index, shard.next_key = loaded.runs, loaded.next_key
     shard.compactor = Compactor(shard.store, loaded.runs, loaded.facts, shard.state_of, shard.now)
+    shard.compactor.purger.has_sent = Outbox(shard.store).has_sent
+    shard.compactor.purger.forget = shard.purged
     shard.writer = shard.new_writer()
 
 
@@ -73,6 +77,7 @@ def rebuild(shard: Shard) -> None:
     loaded = load(shard.store)  # all that can fail comes before anything is thrown away
     unknown = shard.writer.unknown()
     old = shard.replace_actors()
+    shard.housekeeping.drop(unknown)
     damage = shard.compactor.damage
     _begin(shard, loaded)
     if damage is not None:
@@ -99,6 +104,7 @@ def rebuild(shard: Shard) -> None:
     finally:  # the journal does not hold these as open: they never were, or their end is durable
         for gone in old.values():
             gone.let_go(unknown)
+    shard.housekeeping.begin()
     shard.go_on()
 
 

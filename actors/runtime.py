@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
@@ -20,6 +20,7 @@ from ..journal.ids import random_id
 from ..journal.lmdb_store import MAP_SIZE, LmdbStore
 from ..journal.payload_limits import PayloadLimits
 from ..journal.payloads import PayloadConverter
+from ..journal.rewrite import Rewritten
 from ..journal.run_index import STATUSES
 from ..journal.space import LEAST_QUOTA, SpaceLimits
 from ..journal.store import JournalStore
@@ -56,6 +57,7 @@ from .options import (
     check_workflow_id,
     microseconds,
     positive_count,
+    selection_of,
 )
 from .recovery import recover
 from .request_digests import request_digest
@@ -241,6 +243,9 @@ class Runtime:
         self._leaving = True
         try:
             shard.timers.close()
+            shard.housekeeping.close(
+                RuntimeClosedError("the Runtime was left; what was asked for was not finished")
+            )
             await shard.dispatcher.pool.drain(self._grace)
             await shard.idle(self._grace)
         finally:
@@ -429,6 +434,63 @@ class Runtime:
         """Count durable runs; arguments and errors as for ``list_workflows``."""
         _check_status(status)
         return self._open().index.count(workflow_type, status)
+
+    async def purge(
+        self,
+        *,
+        closed_before: datetime | None = None,
+        older_than: timedelta | float | None = None,
+        workflow_type: str | None = None,
+        status: str | None = None,
+        workflow_id: str | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Delete closed runs for good, a few with each commit; returns once they are gone.
+
+        Open runs are never purged. If the program dies meanwhile, some runs are gone and the others are whole.
+
+        Args:
+            closed_before: Only runs that ended before this moment, which has a time zone.
+            older_than: Only runs that ended at least so long ago, a timedelta or seconds.
+            workflow_type: Only this type.
+            status: Only this status: completed, failed, cancelled or terminated.
+            workflow_id: Only runs of this id.
+            dry_run: Purge nothing, count only.
+
+        Returns:
+            How many runs were purged, or would be.
+
+        Raises:
+            TypeError: An argument is of the wrong type, or none chooses any runs.
+            ValueError: The moment has no time zone, the age is negative, or the status is not one of a closed run.
+            CommitUnknownError: A commit failed; which runs are gone is unknown. Repeat the call.
+        """
+        shard = self._open()
+        selection = selection_of(
+            shard.now(),
+            closed_before=closed_before,
+            older_than=older_than,
+            workflow_type=workflow_type,
+            status=status,
+            workflow_id=workflow_id,
+        )
+        return await shard.housekeeping.purge(selection, dry_run=dry_run)
+
+    async def compact_journal(self) -> Rewritten:
+        """Give the room of free pages in the journal's data file back to the disk, while everything goes on.
+
+        The file is written anew beside the old one, so there must be room for what it holds. At the end commits wait
+        some milliseconds.
+
+        Returns:
+            The sizes of the file before and after, in bytes.
+
+        Raises:
+            JournalAccessError: There is no room for the copy, it cannot be written, or a commit failed meanwhile; the
+                journal is as it was.
+            JournalError: The journal is in memory, or is being compacted already.
+        """
+        return await self._open().housekeeping.compact()
 
     def _definition_of(self, workflow: Any) -> WorkflowDefinition:
         name: str

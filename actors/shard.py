@@ -48,11 +48,13 @@ from .errors import (
     WorkflowFailedError,
     WorkflowHeldError,
     WorkflowNotFoundError,
+    WorkflowPurgedError,
     WorkflowQuarantinedError,
     WorkflowTypeError,
 )
 from .event_coder import EventCoder
 from .failure_conversion import error_of
+from .housekeeping import Housekeeping
 from .intake import Intake, coming
 from .mailbox import Inspection, Reply
 from .options import IfClosed, IfRunning
@@ -83,6 +85,7 @@ class Shard:
         compactor: Moves the log into the tables.
         writer: The present incarnation of the writer.
         intake: Whether new work is taken.
+        housekeeping: Sees to retention, and to what compaction has to do while nothing is appended.
         error: Why the shard has stopped for good, or None.
         outage: Whether the journal cannot be opened again just now.
         coder: Runs the payload codecs; None when there are none.
@@ -124,6 +127,7 @@ class Shard:
         self.newest: dict[str, WorkflowActor] = {}
         self.next_key = 1
         self.intake = Intake(store, loop, clock, limits, lambda: coming(self))
+        self.housekeeping = Housekeeping(self)
         self.error: BaseException | None = None
         self.outage = Outage(store.path)
         self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
@@ -139,14 +143,15 @@ class Shard:
 
     def new_writer(self) -> GroupCommit:
         """Begin an incarnation of the writer."""
-        return GroupCommit(self.store, self.loop, self._committed, self._commit_failed, self._plan)
+        return GroupCommit(self.store, self.loop, self._committed, self._commit_failed, self.plan)
 
-    def _plan(self, appended: int) -> Step | None:
-        if self._failures or (self._step_failed and self.intake.full is not None):
+    def plan(self, appended: int, spare: int = 0) -> Step | None:
+        """What a commit moves and purges; arguments as of ``Compactor.plan``."""
+        if (self._failures and appended) or (self._step_failed and self.intake.full is not None):
             return None  # what a full disk takes is a small commit; to move the log needs more
         self._step_failed = False
         try:
-            return self.compactor.plan(appended)
+            return self.compactor.plan(appended, spare)
         except Exception as error:
             self.compactor.error = error
             log.critical("the log is no longer moved into the tables", exc_info=error)
@@ -223,7 +228,8 @@ class Shard:
         try:
             self.index.add(sequence, batch.entries, batch.started)
             if batch.step is not None:
-                self.compactor.committed(batch.step, sequence + 1)
+                self.compactor.committed(batch.step, sequence + bool(batch.entries))
+                self.housekeeping.wake()
         except Exception as error:
             log.critical("what was written cannot be taken in, stopping", exc_info=error)
             self.stop(error)
@@ -347,6 +353,8 @@ class Shard:
             actor = WorkflowActor(self, row.key, row.workflow_id, self.workflows.get(row.workflow_type))
             for at, record in self.index.records(row):
                 actor.state.apply(record, at)
+            if self.index.row(row.key) is None:
+                raise WorkflowNotFoundError(row.workflow_id, row.run_id)
             self._keep_closed(actor)
         else:
             self._recently_closed.move_to_end(row.key)
@@ -359,11 +367,27 @@ class Shard:
             dropped.drop_instance()
 
     def records(self, actor: WorkflowActor) -> list[tuple[int, ev.Record]]:
-        """All records of a run, those on their way to the disk included."""
-        row = self.index.row(actor.key)
-        durable = self.index.records(row) if row is not None else []
+        """All records of a run, those on their way to the disk included.
+
+        Raises:
+            WorkflowNotFoundError: It was purged.
+        """
         undurable = self.writer.undurable(actor.key)
+        durable = [] if undurable and undurable[0].first_event == 1 else self.durable_records(actor)
         return durable + [(entry.at, ev.decode_record(entry.body)) for entry in undurable]
+
+    def durable_records(self, actor: WorkflowActor) -> list[tuple[int, ev.Record]]:
+        """The records of a run that are on disk.
+
+        Raises:
+            WorkflowNotFoundError: It was purged.
+        """
+        row = self.index.row(actor.key)
+        records = self.index.records(row) if row is not None else []
+        # Looked for again: it may have been purged while its history was read.
+        if row is None or self.index.row(actor.key) is None:
+            raise WorkflowNotFoundError(actor.workflow_id, actor.run_id)
+        return records
 
     # --- starting
 
@@ -394,7 +418,7 @@ class Shard:
         except WorkflowNotFoundError:
             current = None
         if request_id:
-            repeated = self._started_by(workflow_id, request_id)
+            repeated = self._started_by(workflow_id, request_id, digest)
             if repeated is not None:
                 same = self._is_same(repeated.state.started.digest, digest, "start", definition.name, args)
                 value = None if same else Raise(RequestIdReusedError(request_id, workflow_id))
@@ -443,11 +467,15 @@ class Shard:
         else:
             actor.put(Inspection(lambda _state: value), future)
 
-    def _started_by(self, workflow_id: str, request_id: str) -> WorkflowActor | None:
+    def _started_by(self, workflow_id: str, request_id: str, digest: bytes) -> WorkflowActor | None:
         actor = self._starts.get((workflow_id, request_id))
-        if actor is None:
-            request = self.index.request(workflow_id, request_id)
-            actor = None if request is None else self._receiver(request)
+        request = None if actor is not None else self.index.request(workflow_id, request_id)
+        if request is not None:
+            actor = self._receiver(request)
+            if actor is None:  # starting again would do twice what was asked for once
+                if request.digest != digest:
+                    raise RequestIdReusedError(request_id, workflow_id)
+                raise WorkflowPurgedError(workflow_id, request_id)
         return actor
 
     def _receiver(self, request: Request) -> WorkflowActor | None:
@@ -473,13 +501,17 @@ class Shard:
         receiver = self._receiver(seen)
         kind = "update" if type(event) is ev.UpdateReceived else "signal"
         if receiver is None:
-            gone = WorkflowNotFoundError(actor.workflow_id, None)
+            gone = WorkflowPurgedError(actor.workflow_id, event.request_id)
             self.reply_when_durable(actor, reply, Raise(gone) if type(event) is ev.UpdateReceived else None)
         elif not self._is_same(seen.digest, event.digest, kind, event.name, event.args):
             error = RequestIdReusedError(event.request_id, actor.workflow_id)
             self.reply_when_durable(receiver, reply, Raise(error))
         elif type(event) is ev.UpdateReceived and reply is not None:
-            answer = self._answer_of(receiver, seen.event)
+            answer: Any
+            try:
+                answer = self._answer_of(receiver, seen.event)
+            except WorkflowNotFoundError:
+                answer = Raise(WorkflowPurgedError(actor.workflow_id, event.request_id))
             if answer is not None:
                 self.reply_when_durable(receiver, reply, answer)
             elif receiver.is_stalled:
@@ -577,6 +609,12 @@ class Shard:
         actor.withdraw_attempts()
         self.forget(actor)
         self._keep_closed(actor)
+
+    def purged(self, key: int) -> None:
+        """A run is gone from the journal."""
+        actor = self._recently_closed.pop(key, None)
+        if actor is not None:
+            actor.drop_instance()
 
     def log_dead_letter(self, actor: WorkflowActor, event: ev.HandlerFailed) -> None:
         """A signal could not be handled; its sender has gone on."""

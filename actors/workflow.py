@@ -33,7 +33,7 @@ from .definitions import (
     put_mark,
 )
 from .errors import RegistrationError
-from .options import ActivityOptions, microseconds
+from .options import ActivityOptions, microseconds, positive_microseconds
 from .typing import C, F, P, R, R_co, Ts, UpdateMethod, W
 from .workflow_logger import workflow_logger
 
@@ -51,8 +51,17 @@ logger: logging.Logger = workflow_logger
 @overload
 def defn(cls: C, /) -> C: ...
 @overload
-def defn(*, name: str | None = None, on_crash: OnCrash = "quarantine") -> Callable[[C], C]: ...
-def defn(cls: Any = None, /, *, name: str | None = None, on_crash: OnCrash = "quarantine") -> Any:
+def defn(
+    *, name: str | None = None, on_crash: OnCrash = "quarantine", retention: timedelta | float | None = None
+) -> Callable[[C], C]: ...
+def defn(
+    cls: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    on_crash: OnCrash = "quarantine",
+    retention: timedelta | float | None = None,
+) -> Any:
     """Declare a class as a workflow.
 
     Args:
@@ -60,6 +69,8 @@ def defn(cls: Any = None, /, *, name: str | None = None, on_crash: OnCrash = "qu
         name: Its type name in the journal; default the class's name.
         on_crash: What an exception means that is no failure (a bug): ``quarantine`` keeps the run for fixed
             code, ``fail`` ends it.
+        retention: How long a run is kept after its end, a timedelta or seconds, more than zero; then it is purged.
+            None is for ever. What is declared when a runtime starts holds for runs of any age.
 
     Raises:
         RegistrationError: Not a class, no ``@workflow.run`` method, or handlers that clash.
@@ -67,13 +78,17 @@ def defn(cls: Any = None, /, *, name: str | None = None, on_crash: OnCrash = "qu
     if on_crash not in ("quarantine", "fail"):
         raise RegistrationError(f"on_crash must be 'quarantine' or 'fail', not {on_crash!r}")
     check_name(name, "workflow.defn")
+    try:
+        kept = None if retention is None else positive_microseconds("retention", retention)
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(f"@workflow.defn: {error}") from error
 
     def declare(target: Any) -> Any:
         if not isinstance(target, type):
             raise RegistrationError(
                 f"@workflow.defn goes on a class, not on {target!r}{name_advice(target, 'workflow.defn')}"
             )
-        setattr(target, DEFINITION, WorkflowDefinition(target, name or target.__name__, on_crash))
+        setattr(target, DEFINITION, WorkflowDefinition(target, name or target.__name__, on_crash, kept))
         return target
 
     return declare(cls) if cls is not None else declare

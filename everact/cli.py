@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from . import journal_commands
+from . import upkeep_commands
 from ._version import __version__
 from .journal.errors import EveractError
 
@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(journal_commands.app)
+app.add_typer(upkeep_commands.app)
 
 
 def _version(value: bool) -> None:

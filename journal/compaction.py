@@ -34,6 +34,7 @@ from .history_values import (
     plain_text,
     train,
 )
+from .purging import PURGE_LEAST, PURGE_PER_ENTRY, Purge, Purger
 from .run_index import (
     CLOSED,
     CROWD,
@@ -46,7 +47,7 @@ from .run_index import (
 )
 from .snapshots import encode_open
 from .store import Changes, Entry, JournalStore, Location
-from .tables import DEDUPE, EVENT, NUMBER, PAIR, Table, run_range, text_hash
+from .tables import DEDUPE, EVENT, NUMBER, PAIR, Table, closed_key, run_range, text_hash
 
 log = logging.getLogger("everact.runtime")
 
@@ -88,6 +89,7 @@ class Step:
 
     Attributes:
         entries: How many entries it moves, for the pace.
+        purge: What it purges.
         seals: It seals the current segment.
         drops: It drops the sealed one.
         error: Why it has moved nothing: damage.
@@ -99,6 +101,7 @@ class Step:
         self._codec = codec
         self.facts = facts
         self.moves: list[_Move] = []
+        self.purge: Purge | None = None
         self.entries = 0
         self.seals = False
         self.drops = False
@@ -133,6 +136,8 @@ class Step:
         requests = [request for move in self.moves for request in move.requests]
         if requests:
             changes.put(DEDUPE[self.facts.generation], sorted(requests))
+        if self.purge is not None:
+            self.facts = msgspec.structs.replace(self.facts, purging=self.purge(changes))
         facts = [facts_row(self.facts)]
         if self.dictionary is not None:
             facts.append(dictionary_row(self.facts.dictionary, self.dictionary))
@@ -169,7 +174,8 @@ class Step:
         runs: list[tuple[bytes, bytes]] = []
         ids: list[tuple[bytes, bytes]] = []
         opened: list[tuple[bytes, bytes]] = []
-        closed: list[bytes] = []
+        not_open: list[bytes] = []
+        closed: list[tuple[bytes, bytes]] = []
         due: list[tuple[bytes, bytes]] = []
         not_due: list[bytes] = []
         for move in self.moves:
@@ -180,8 +186,11 @@ class Step:
                 ids.append((text_hash(self._journal_id, run.workflow_id) + key, run.run_id.encode()))
             if move.snapshot is not None:
                 opened.append((key, move.snapshot))
-            elif move.was_open:
-                closed.append(key)
+            else:
+                kind = text_hash(self._journal_id, run.workflow_type)
+                closed.append((closed_key(kind, run.closed_at, move.key), b""))
+                if move.was_open:
+                    not_open.append(key)
             if move.wake != move.wake_before:
                 if move.wake_before:
                     not_due.append(PAIR.pack(move.wake_before, move.key))
@@ -190,7 +199,8 @@ class Step:
         changes.put(Table.RUNS, runs)
         changes.put(Table.IDS, sorted(ids))
         changes.put(Table.OPEN, opened)
-        changes.delete(Table.OPEN, closed)
+        changes.delete(Table.OPEN, not_open)
+        changes.put(Table.CLOSED, sorted(closed))
         changes.delete(Table.DUE, not_due)
         changes.put(Table.DUE, sorted(due))
 
@@ -218,6 +228,7 @@ class Compactor:
     Attributes:
         error: Why it has stopped, or None.
         suspended: It moves nothing for now.
+        purger: Takes closed runs out of the tables.
     """
 
     def __init__(
@@ -254,10 +265,36 @@ class Compactor:
         self._sample_bytes = 0
         self._trained: tuple[int, bytes] | None = None
         self._training: threading.Thread | None = None
+        self._closed_before: dict[str, int] = {}
+        self._seals_early = False
+        self._hurries = False
         self.error: BaseException | None = None
         self.suspended = False
+        self.purger = Purger(store, index)
 
     # --- the pace
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether there is work that should not wait for something to be appended."""
+        if self.suspended or self.error is not None:
+            return False
+        return bool(
+            self._seals_early
+            or (self._hurries and self._sealed_before)
+            or self.purger.is_asked
+            or self._facts.purging
+        )
+
+    def hurry(self) -> None:
+        """Move all that the log holds now into the tables, full or not."""
+        self._seals_early = bool(self._filled or self._facts.early)
+        self._hurries = self._seals_early or bool(self._sealed_before)
+        self.purger.log_repeats = False
+
+    def first_closed(self) -> dict[str, int]:
+        """When the first run of each type has closed that the log may still hold, microseconds."""
+        return {**self._index.closed_since, **self._closed_before}
 
     def _sealed_runs(self) -> list[int]:
         """Keys of the runs with entries in the sealed segment, the last one first."""
@@ -270,20 +307,21 @@ class Compactor:
         rows = self._index.rows
         return sum(len(rows[key]) for key in keys) + RUN_COST * len(keys)
 
-    def plan(self, appended: int) -> Step | None:
-        """What the commit of a batch moves.
+    def plan(self, appended: int, spare: int = 0) -> Step | None:
+        """What the commit of a batch moves and purges.
 
         Args:
             appended: Entries in the batch.
+            spare: What it may cost beyond the pace, in entries.
         """
         if self.suspended or self.error is not None:
             return None
         self._filled += appended
         step = Step(self._journal_id, self._index.codec, self._facts)
-        sealed = bool(self._sealed_before)
-        if sealed:
+        if self._sealed_before:
             room = max(1.0, self._size() * PACE - self._filled)
             share = self._left if room <= appended else int(self._left * appended / room) + 1
+            share = max(share, spare)
             cost = 0
             while self._todo and cost < share:
                 key = self._todo.pop()
@@ -295,14 +333,19 @@ class Compactor:
                 step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
             self._left = max(0, self._left - cost)
             step.drops = not self._todo
-        elif self._filled >= self._size():
+        elif self._filled >= self._size() or self._seals_early:
             step.seals = True
+            self._seals_early = False
+        # A sealed segment may still hold what the tables are to lose.
+        if not (self._sealed_before or self._hurries) and (self.purger.is_asked or self._facts.purging):
+            budget = max(PURGE_LEAST, PURGE_PER_ENTRY * appended, spare)
+            step.purge = self.purger.plan(self._facts, budget)
         if self._index.crowded:  # moved early: to read its entries in the log is slow
             row = self._index.rows.get(self._index.crowded.pop())
             if row is not None and len(row) >= CROWD and all(move.key != row.key for move in step.moves):
                 self._take(step, row, row.located())
                 step.facts = msgspec.structs.replace(step.facts, early=[*step.facts.early, row.key])
-        if not (step.moves or step.seals or step.drops):
+        if not (step.moves or step.seals or step.drops or step.purge):
             return None
         self._finish(step)
         self._step = step
@@ -367,6 +410,8 @@ class Compactor:
                 counts[kind, move.run.status] = counts.get((kind, move.run.status), 0) + 1
             highest = max(highest, move.key)
             requests += len(move.requests)
+        for row in step.purge.runs if step.purge is not None else ():
+            counts[row.workflow_type, row.status] -= 1
         facts = msgspec.structs.replace(
             step.facts,
             highest_key=highest,
@@ -430,7 +475,12 @@ class Compactor:
                 index.drop(row)
         if step.drops:
             self._sealed_before = 0
+            self._closed_before = {}
+            self._hurries = self._seals_early
+        if step.purge is not None:
+            self.purger.committed(step.purge)
         if step.seals:
+            self._closed_before, index.closed_since = index.closed_since, {}
             self._sealed_before = following
             self._filled = 0
             index.returned = 0

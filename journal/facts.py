@@ -26,6 +26,7 @@ class Facts(msgspec.Struct, array_like=True, frozen=True, gc=False):
         generation_size: How many request ids it has.
         early: Runs that were moved before their segment was sealed: it may repeat what the histories have of them.
         early_before: The same for the sealed segment.
+        purging: Runs that are gone, but for histories that are still to be deleted.
     """
 
     highest_key: int = 0
@@ -38,6 +39,7 @@ class Facts(msgspec.Struct, array_like=True, frozen=True, gc=False):
     generation_size: int = 0
     early: list[int] = []
     early_before: list[int] = []
+    purging: list[int] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode

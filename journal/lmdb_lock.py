@@ -108,12 +108,17 @@ def _start_mark(pid: int) -> str:
 
 
 class Opened(NamedTuple):
-    """An open environment and its databases."""
+    """An open environment and its databases.
+
+    Attributes:
+        files: Inodes of its data file and of its table of readers; others have their names once it was rewritten.
+    """
 
     env: lmdb.Environment
     meta: lmdb._Database
     logs: tuple[lmdb._Database, lmdb._Database]
     tables: dict[Table, lmdb._Database]
+    files: tuple[int, int] = (0, 0)
 
     @property
     def databases(self) -> tuple[lmdb._Database, ...]:

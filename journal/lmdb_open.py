@@ -33,6 +33,7 @@ from .lmdb_lock import (
     registry_lock,
     shared_environment,
 )
+from .swap import clear_workplaces, files_of, is_unsettled, openers, settle
 
 Durability = Literal["fsync", "os"]
 
@@ -70,11 +71,12 @@ def attach_reader(path: str, options: Options) -> SharedEnvironment:
         key = _key(path)
         shared = shared_environment(key)
         if shared is None:
-            if inspect(path, locked=False) is not Found.JOURNAL:
-                raise NotAJournalError(
-                    f"there is no journal in {path!r} yet: a process that writes it makes it"
-                )
-            shared = SharedEnvironment(path, key, open_environment(path, options), options)
+            with openers(path):
+                if inspect(path, locked=False) is not Found.JOURNAL:
+                    raise NotAJournalError(
+                        f"there is no journal in {path!r} yet: a process that writes it makes it"
+                    )
+                shared = SharedEnvironment(path, key, open_environment(path, options), options)
             register(shared)
         shared.attach()
         return shared
@@ -101,6 +103,7 @@ def attach_writer(path: str, options: Options) -> SharedEnvironment:
             _check_writable(path)
         lock = WriterLock(path)
         try:
+            clear_workplaces(path)
             if shared is None:
                 _check_writable(path)
                 # Before the first commit: a reader that finds a name here takes part in the reader table.
@@ -116,13 +119,18 @@ def attach_writer(path: str, options: Options) -> SharedEnvironment:
         register(shared)
         shared.writer = lock
         shared.attach()
-    if shared.options != options or not shared.is_open:
+    if shared.options != options or not shared.is_open or _is_other(path, shared):
         try:
             shared.replace(lambda: open_environment(path, options), options)
         except BaseException:
             shared.release(writer=True)
             raise
     return shared
+
+
+def _is_other(path: str, shared: SharedEnvironment) -> bool:
+    """Whether another process has rewritten the files, or was about to, while readers here kept the old ones open."""
+    return files_of(path) != shared.opened.files or is_unsettled(path)
 
 
 def _exists(place: Path) -> bool:
@@ -158,6 +166,8 @@ def open_environment(path: str, options: Options) -> Opened:
     # there is no writer either.
     lock = writable or table.exists() or os.access(path, os.W_OK)
     try:
+        if writable:
+            settle(path)
         if lock:
             _allocate(table)
         if writable and data.exists() and is_blank(data):
@@ -186,6 +196,7 @@ def open_environment(path: str, options: Options) -> Opened:
         # Slots of readers that were killed would keep their pages from being used again.
         env.reader_check()
         opened = open_databases(env, create=writable)
+        opened = opened._replace(files=files_of(path))
         if writable and durable:
             sync_directory(path)
     except (lmdb.Error, OSError) as error:

@@ -29,11 +29,12 @@ from .fault_points import fault_point
 from .lmdb_format import EPOCH_KEY, ID_KEY, open_error
 from .lmdb_lock import Opened
 from .lmdb_open import Durability, Options, attach_reader, attach_writer, open_environment
-from .lmdb_tables import LmdbChanges, LmdbTables, RecordCache, corrupt, opened_record
+from .lmdb_tables import LmdbChanges, LmdbTables, RecordCache, Touched, corrupt, opened_record
 from .log_record import encode_record
 from .reader_table import ReaderWatch
 from .space import Space, measure
 from .store import Entry, JournalStore, Location, Position, Tables, Work
+from .swap import files_of, openers
 from .tables import NUMBER, Table
 
 #: Address space reserved for the data file. It costs nothing until it is filled and must not grow in use.
@@ -89,12 +90,14 @@ class LmdbStore(JournalStore):
         self._failure: BaseException | None = None
         self._data_file: DataFile | None = None
         self._readers = ReaderWatch(self.path)
+        self._touched: Touched | None = None
         self._cache = RecordCache()
         self._shared = (attach_reader if read_only else attach_writer)(self.path, self._options)
         try:
             with self._shared as opened, opened.env.begin() as txn:
                 self._journal_id = txn.get(ID_KEY, b"", db=opened.meta).decode("ascii")
             if not read_only:
+                self._open_data_file()
                 self._position = self._take_over()
                 fault_point("journal.open.after")
         except (lmdb.Error, OSError) as error:
@@ -170,7 +173,7 @@ class LmdbStore(JournalStore):
         opened = self._shared.opened
         txn = opened.env.begin(write=True)
         try:
-            changes = LmdbChanges(self.path, opened, txn, self._cache)
+            changes = LmdbChanges(self.path, opened, txn, self._cache, self._touched)
             epoch, sequence = changes.position
             if expected != (epoch, sequence) or epoch != self._position.epoch:
                 raise AppendRefusedError(  # noqa: TRY301  # decided inside the transaction
@@ -221,25 +224,37 @@ class LmdbStore(JournalStore):
             )
         with self._mutex:
             self._check_usable()
-            self._close_data_file()
-            self._shared.replace(lambda: open_environment(self.path, self._options), self._options)
-            self._cache.clear()
             try:
+                self._open_again()
+                self._cache.clear()
                 self._position = self._take_over()
             except (lmdb.Error, OSError) as error:
                 raise open_error(self.path, error) from error
             self._failure = None
             return self._position
 
+    def _open_again(self) -> None:
+        self._close_data_file()
+        self._shared.replace(lambda: open_environment(self.path, self._options), self._options)
+        self._open_data_file()
+
+    def _follow(self) -> None:
+        """Open the journal anew when its writer, in another process, has put another data file in its place."""
+        if self._shared.writer is None and files_of(self.path) != self._shared.opened.files:
+            with openers(self.path):
+                self._open_again()
+
     def _take_over(self) -> Position:
         opened = self._shared.opened
-        if self._options.durability == "fsync":
-            self._data_file = DataFile(self.path)
         with opened.env.begin(write=True) as txn:
             epoch, sequence = LmdbTables(self.path, opened, txn, self._cache).position
             txn.put(EPOCH_KEY, NUMBER.pack(epoch + 1), db=opened.meta)
             self._sync(txn)
         return Position(epoch + 1, sequence)
+
+    def _open_data_file(self) -> None:
+        if not self.read_only and self._options.durability == "fsync":
+            self._data_file = DataFile(self.path)
 
     def _close_data_file(self) -> None:
         if self._data_file is not None:
@@ -372,6 +387,8 @@ class _View(AbstractContextManager[LmdbTables]):
 
     def __enter__(self) -> LmdbTables:
         store = self._store
+        if store.read_only:
+            store._follow()
         opened = store._shared.__enter__()
         try:
             self._txn = store._begin_read(opened)

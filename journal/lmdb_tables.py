@@ -208,8 +208,44 @@ class LmdbTables(Tables):
         )
 
 
+class Touched:
+    """What commits have changed beside the log since it was begun; for a rewrite, which copies in pieces meanwhile.
+
+    Attributes:
+        keys: Rows that were set or deleted, by table; they may have been so already when they were copied.
+        is_moved: A segment was sealed or dropped, or a table cleared: what was copied is of no use.
+    """
+
+    def __init__(self) -> None:
+        self.keys: dict[Table, set[bytes]] = {}
+        self.is_moved = False
+
+    def note(self, table: Table, keys: Iterable[bytes]) -> None:
+        """Rows were set or deleted."""
+        self.keys.setdefault(table, set()).update(keys)
+
+
 class LmdbChanges(LmdbTables, Changes):
-    """What a write transaction may do."""
+    """What a write transaction may do.
+
+    Args:
+        path: As for ``LmdbTables``, like the following ones.
+        opened: The environment.
+        txn: The transaction.
+        cache: Decompressed records.
+        touched: Told of every change, if there is one.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        opened: Opened,
+        txn: lmdb.Transaction[bytes],
+        cache: RecordCache,
+        touched: Touched | None,
+    ) -> None:
+        super().__init__(path, opened, txn, cache)
+        self._touched = touched
 
     def add(self, sequence: int, record: bytes) -> None:
         """Append a commit record."""
@@ -221,6 +257,8 @@ class LmdbChanges(LmdbTables, Changes):
     def put(self, table: Table, items: Sequence[tuple[bytes, bytes]]) -> None:
         """Set values; see ``Changes.put``."""
         if items:
+            if self._touched is not None:
+                self._touched.note(table, [key for key, _value in items])
             try:
                 consumed, _added = self._txn.cursor(db=self._opened.tables[table]).putmulti(items)
             except DAMAGE as error:
@@ -233,12 +271,31 @@ class LmdbChanges(LmdbTables, Changes):
         db = self._opened.tables[table]
         try:
             for key in keys:
+                if self._touched is not None:
+                    self._touched.note(table, [key])
                 self._txn.delete(key, db=db)
         except DAMAGE as error:
             raise self._damaged(table, error) from error
 
+    def remove(self, table: Table, start: bytes, stop: bytes, limit: int) -> int:
+        """Take out the first rows of a range; see ``Changes.remove``. Their values are not read."""
+        try:
+            cursor = self._txn.cursor(db=self._opened.tables[table])
+            cursor.set_range(start)
+            removed = 0
+            while removed < limit and start <= cursor.key() < stop:  # behind the last row the key is empty
+                if self._touched is not None:
+                    self._touched.note(table, [cursor.key()])
+                cursor.delete()  # and on to the next one
+                removed += 1
+        except DAMAGE as error:
+            raise self._damaged(table, error) from error
+        return removed
+
     def clear(self, table: Table) -> None:
         """Take everything out; see ``Changes.clear``."""
+        if self._touched is not None:
+            self._touched.is_moved = True
         self._txn.drop(self._opened.tables[table], delete=False)
 
     def seal(self) -> None:
@@ -255,6 +312,8 @@ class LmdbChanges(LmdbTables, Changes):
         self._set_segments(current, Segments(0, segments.current))
 
     def _set_segments(self, current: int, segments: Segments) -> None:
+        if self._touched is not None:
+            self._touched.is_moved = True
         self._txn.put(SEGMENT_KEY, SEGMENTS.pack(current, *segments), db=self._opened.meta)
         self._known = current, segments
 

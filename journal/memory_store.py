@@ -159,6 +159,14 @@ class _Changes(_Snapshot, Changes):
         for key in keys:
             found.delete(key)
 
+    def remove(self, table: Table, start: bytes, stop: bytes, limit: int) -> int:
+        found = self._map(table)
+        low = bisect_left(found.keys, start)
+        keys = found.keys[low : min(low + limit, bisect_left(found.keys, stop))]
+        for key in keys:
+            found.delete(key)
+        return len(keys)
+
     def clear(self, table: Table) -> None:
         self._own.add(table)
         self._state.tables[table] = _Map()

@@ -202,6 +202,7 @@ class RunIndex:
         returned: How many runs that were moved before have entries in the log again.
         crowded: Keys of open runs whose entries in the log have become many.
         codec: For the values of the histories.
+        closed_since: When the first run of each type has closed that the log may still hold, microseconds.
     """
 
     def __init__(self, store: JournalStore) -> None:
@@ -215,6 +216,7 @@ class RunIndex:
         self.returned = 0
         self.crowded: list[int] = []
         self.codec = HistoryCodec()
+        self.closed_since: dict[str, int] = {}
         self._late: set[int] = set()  # those of ``rows`` that are not in the order of their keys
         self._newest = 0
 
@@ -249,6 +251,7 @@ class RunIndex:
                     row.status = status
                     if status in CLOSED:
                         row.closed_at = at
+                        self.closed_since.setdefault(row.workflow_type, at)
             if row is None:
                 row = self.adopt(key)
             if sequence <= row.through:

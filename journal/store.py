@@ -129,6 +129,10 @@ class Changes(Tables):
         """Take keys out; those that are not there are passed over."""
 
     @abstractmethod
+    def remove(self, table: Table, start: bytes, stop: bytes, limit: int) -> int:
+        """Take out the first rows with ``start <= key < stop``, at most ``limit``; returns how many those were."""
+
+    @abstractmethod
     def clear(self, table: Table) -> None:
         """Take everything out, at the cost of the table's pages at most, never of its keys."""
 

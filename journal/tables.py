@@ -25,8 +25,8 @@ class Table(Enum):
     OPEN = "open"
     #: (microseconds, run key) -> nothing: when an open run has a timer or a retry that falls due first.
     DUE = "due"
-    #: (microseconds, run key) -> nothing: from when on a closed run may be purged.
-    EXPIRES = "expires"
+    #: (hash of the type, microseconds, run key) -> nothing: when a closed run has ended.
+    CLOSED = "closed"
     #: hash of workflow id and request id -> which event the request has become, in two generations.
     DEDUPE_0 = "dedupe0"
     DEDUPE_1 = "dedupe1"
@@ -54,6 +54,11 @@ HASH_SIZE = 16
 def run_range(run_key: int) -> tuple[bytes, bytes]:
     """Start and stop of all keys that begin with this run key."""
     return NUMBER.pack(run_key), NUMBER.pack(run_key + 1)
+
+
+def closed_key(type_hash: bytes, closed_at: int, run_key: int) -> bytes:
+    """Key of a run in the table of closed runs; ``type_hash`` is the ``text_hash`` of its type."""
+    return type_hash + PAIR.pack(closed_at, run_key)
 
 
 def text_hash(journal_id: str, *texts: str) -> bytes:

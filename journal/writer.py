@@ -172,6 +172,12 @@ class GroupCommit:
             batch.step = self._plan(len(batch.entries))
             self._queue.put(batch)
 
+    def work(self, step: Step) -> None:
+        """Commit changes of the tables alone; only while nothing is on its way to the disk."""
+        batch = self._in_flight = Batch()
+        batch.step = step
+        self._queue.put(batch)
+
     def undurable(self, run_key: int) -> list[Entry]:
         """Entries of a run that are on their way to the disk."""
         flying = self._in_flight.entries if self._in_flight is not None else []

@@ -42,6 +42,7 @@ ARGUMENTS = {
     "WorkflowFailedError": ("order-42", "run-1", "ValueError: x"),
     "WorkflowHeldError": ("order-42", "run-1", "NondeterminismError: x"),
     "WorkflowNotFoundError": ("order-42", None),
+    "WorkflowPurgedError": ("order-42", "request-7"),
     "WorkflowNotRegisteredError": ("Orders", ["Parcels"]),
     "WorkflowQuarantinedError": ("order-42", "run-1", "KeyError: x"),
     "WorkflowTerminatedError": ("order-42", "run-1", "no stock"),

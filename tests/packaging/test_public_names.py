@@ -144,6 +144,7 @@ FROZEN = {
         "WorkflowHeldError",
         "WorkflowNotFoundError",
         "WorkflowNotRegisteredError",
+        "WorkflowPurgedError",
         "WorkflowQuarantinedError",
         "WorkflowTerminatedError",
         "WorkflowTypeError",

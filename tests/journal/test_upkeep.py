@@ -1,0 +1,179 @@
+"""Purging and compacting a journal that no runtime has open: in commits of bounded size, and again after any kill."""
+
+import pytest
+from support.journals import entries_of, fill
+from support.purges import check_tables
+
+from everact.journal import compaction, upkeep
+from everact.journal import events as ev
+from everact.journal.errors import CommitUnknownError, JournalCorruptError
+from everact.journal.fault_points import armed
+from everact.journal.lmdb_store import LmdbStore
+from everact.journal.loading import load
+from everact.journal.memory_store import MemoryStore
+from everact.journal.payloads import Payload
+from everact.journal.purging import Selection
+from everact.journal.store import Position
+from everact.journal.upkeep import Upkeep
+
+NOW = 1_800_000_000_000_000
+
+
+def now():
+    return NOW
+
+
+def run_of(key, *, closed=True, events=1, kind="Order"):
+    """Entries of a run: its start, signals, its end."""
+    start = ev.Turn((ev.WorkflowStarted("w", "r", kind, (Payload("json", b"%d" % key),)),))
+    records = [(NOW + key, start)]
+    records += [
+        (NOW + key, ev.Turn((ev.SignalReceived("s", (Payload("json", b"%d" % number),)),)))
+        for number in range(events)
+    ]
+    if closed:
+        records.append((NOW + key, ev.Turn((), (ev.WorkflowCancelled(),))))
+    return entries_of(records, key, run_id=f"{key}")
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def store(request, tmp_journal):
+    store = MemoryStore() if request.param == "memory" else LmdbStore(tmp_journal, durability="os")
+    yield store
+    store.close()
+
+
+def workflow_ids(store):
+    return [row.workflow_id for row in load(store).runs.newest_first()]
+
+
+def test_the_log_is_emptied_into_the_tables(store):
+    fill(store, [run_of(key, closed=key % 2 == 0) for key in range(1, 8)])
+    before = [load(store).runs.entries(row) for row in load(store).runs.newest_first()]
+    seen = []
+    Upkeep(store, now).empty_log(lambda done, of: seen.append((done, of)))
+    assert list(store.scan()) == []
+    assert seen[-1][0] == seen[-1][1]
+    loaded = load(store)
+    assert [loaded.runs.entries(row) for row in loaded.runs.newest_first()] == before
+    assert len(loaded.runs.rows) == 0
+    check_tables(store)
+    position = store.position
+    Upkeep(store, now).empty_log()
+    assert store.position == position
+    fill(store, [run_of(8)])  # and the log goes on where it was
+    assert workflow_ids(store)[0] == "w-8"
+    Upkeep(store, now).empty_log()
+    check_tables(store)
+
+
+def test_only_what_was_selected_and_is_closed_is_purged(store):
+    fill(store, [run_of(key, closed=key != 3, kind="Order" if key < 5 else "Other") for key in range(1, 8)])
+    work = Upkeep(store, now)
+    selection = Selection(workflow_type="Order", closed_before=NOW + 4)
+    assert work.purge(selection, dry_run=True) == 2
+    assert len(workflow_ids(store)) == 7
+    assert work.purge(selection) == 2
+    assert workflow_ids(store) == ["w-7", "w-6", "w-5", "w-4", "w-3"]
+    assert load(store).runs.count("Order", None) == 2
+    check_tables(store)
+    assert work.purge(Selection()) == 4
+    assert workflow_ids(store) == ["w-3"]
+    check_tables(store)
+
+
+def test_keys_of_purged_runs_are_not_used_again(store):
+    fill(store, [run_of(key) for key in range(1, 4)])
+    Upkeep(store, now).purge(Selection())
+    assert workflow_ids(store) == []
+    assert load(store).next_key == 4
+
+
+def test_a_run_that_was_moved_early_leaves_nothing_in_the_log(store, monkeypatch):
+    """Its entries stand in the log and in the histories: purged from these alone, it would come back."""
+    monkeypatch.setattr(compaction, "CROWD", 5)
+    monkeypatch.setattr("everact.journal.run_index.CROWD", 5)
+    monkeypatch.setattr(upkeep, "SPARE", 3)
+    fill(store, [run_of(1, closed=False, events=10), run_of(2)])
+    work = Upkeep(store, now)
+    step = work._compactor.plan(0)
+    position = store.append(store.position, [], step)
+    work._compactor.committed(step, position.sequence)
+    assert load(store).facts.early == [1]
+    end = run_of(1, events=10)[-1]
+    store.append(store.position, [end])
+    assert Upkeep(store, now).purge(Selection(workflow_id="w-1")) == 1
+    assert workflow_ids(store) == ["w-2"]
+    check_tables(store)
+
+
+@pytest.mark.parametrize(
+    "point", ["purge.before", "purge.written", "journal.commit.after", "compaction.written"]
+)
+def test_a_purge_that_fails_in_any_commit_can_be_done_again(store, point, monkeypatch):
+    monkeypatch.setattr(upkeep, "SPARE", 12)
+    monkeypatch.setattr(compaction, "PURGE_LEAST", 12)
+    monkeypatch.setattr(compaction, "VALUE_ENTRIES", 2)
+    monkeypatch.setattr(compaction, "MERGE_BELOW", 0)
+    runs = [run_of(key, events=40 if key == 2 else 1, closed=key != 5) for key in range(1, 8)]
+    fill(store, runs)
+    for passes in range(1, 40):
+        left = passes
+
+        def fail():
+            nonlocal left
+            left -= 1
+            if not left:
+                raise OSError("the disk is on fire")
+
+        try:
+            with armed(point, fail):
+                Upkeep(store, now).purge(Selection(closed_before=NOW + 7))
+            break
+        except CommitUnknownError:
+            store.reopen()
+            ids = workflow_ids(store)
+            assert {"w-5", "w-7"} <= set(ids)
+            check_tables(store)
+            loaded = load(store)
+            for row in loaded.runs.newest_first():  # whole or gone
+                assert loaded.runs.entries(row) == runs[row.key - 1]
+    assert passes > 1
+    assert workflow_ids(store) == ["w-7", "w-5"]
+    Upkeep(store, now).empty_log()  # which finishes what a failure has left of histories
+    assert check_tables(store).purging == []
+
+
+def test_no_commit_purges_much(store, monkeypatch):
+    monkeypatch.setattr(upkeep, "SPARE", 50)
+    fill(store, [run_of(key) for key in range(1, 101)])
+    sizes = []
+    with armed("purge.before", lambda: sizes.append(1)):
+        assert Upkeep(store, now).purge(Selection()) == 100
+    assert 10 <= len(sizes) <= 12
+    assert workflow_ids(store) == []
+
+
+def test_a_damaged_log_stops_it_and_changes_nothing(tmp_journal):
+    from support.journals import flip, make_journal
+
+    make_journal(tmp_journal, [run_of(key) for key in range(1, 5)])
+    flip(tmp_journal, 3)
+    store = LmdbStore(tmp_journal, durability="os")
+    with pytest.raises(JournalCorruptError, match="commit record 3"):
+        Upkeep(store, now).purge(Selection())
+    assert store.position == Position(2, 7)
+    store.close()
+
+
+def test_the_file_stays_small_while_runs_come_and_go(tmp_journal):
+    store = LmdbStore(tmp_journal, durability="os")
+    sizes = []
+    key = 1
+    for _ in range(12):
+        fill(store, [run_of(n, events=20) for n in range(key, key + 100)])
+        key += 100
+        Upkeep(store, now).purge(Selection())
+        sizes.append(store.space().size)
+    store.close()
+    assert sizes[-1] <= sizes[3], sizes
