@@ -418,7 +418,7 @@ class Shard:
         except WorkflowNotFoundError:
             current = None
         if request_id:
-            repeated = self._started_by(workflow_id, request_id, digest)
+            repeated = self._started_by(workflow_id, request_id, digest, definition.name, args)
             if repeated is not None:
                 same = self._is_same(repeated.state.started.digest, digest, "start", definition.name, args)
                 value = None if same else Raise(RequestIdReusedError(request_id, workflow_id))
@@ -467,13 +467,15 @@ class Shard:
         else:
             actor.put(Inspection(lambda _state: value), future)
 
-    def _started_by(self, workflow_id: str, request_id: str, digest: bytes) -> WorkflowActor | None:
+    def _started_by(
+        self, workflow_id: str, request_id: str, digest: bytes, name: str, args: Sequence[Payload]
+    ) -> WorkflowActor | None:
         actor = self._starts.get((workflow_id, request_id))
         request = None if actor is not None else self.index.request(workflow_id, request_id)
         if request is not None:
             actor = self._receiver(request)
             if actor is None:  # starting again would do twice what was asked for once
-                if request.digest != digest:
+                if not self._is_same(request.digest, digest, "start", name, args):
                     raise RequestIdReusedError(request_id, workflow_id)
                 raise WorkflowPurgedError(workflow_id, request_id)
         return actor

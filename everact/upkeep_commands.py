@@ -25,7 +25,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 @app.command()
-def purge(
+def purge(  # noqa: PLR0917  (typer takes options as parameters)
     journal: Journal,
     closed_before: Annotated[
         str | None,
@@ -59,7 +59,14 @@ def purge(
     from .journal.upkeep import Upkeep  # noqa: PLC0415
 
     now = SystemClock().wall
-    selection = _selection(now(), closed_before, older_than, workflow_type, status, workflow)
+    selection = _selection(
+        now(),
+        closed_before=closed_before,
+        older_than=older_than,
+        workflow_type=workflow_type,
+        status=status,
+        workflow=workflow,
+    )
     with _writing(journal) as store:
         upkeep = Upkeep(store, now)
         runs = upkeep.purge(selection, dry_run=True)
@@ -113,6 +120,7 @@ def _writing(journal: Path) -> Generator[LmdbStore]:
 
 def _selection(
     now: int,
+    *,
     closed_before: str | None,
     older_than: str | None,
     workflow_type: str | None,

@@ -1,10 +1,10 @@
 """Taking closed runs out of the tables, a few with each commit.
 
 A run is purged once the log holds nothing of it any more. Its rows go in one transaction, and from there on nobody
-finds it; its histories go with them when they are short. Of a long one they go in later commits: until then the facts name
-it, so a purge that was killed goes on at the next start. Keys of runs are never used again, so a new run of the same
-workflow id has nothing to do with what is left of the old one. Request ids stay for their window: a repeat of what was
-sent to a purged run is still recognised.
+finds it; its histories go with them when they are short. Of a long one they go in later commits: until then the facts
+name it, so a purge that was killed goes on at the next start. Keys of runs are never used again, so a new run of the
+same workflow id has nothing to do with what is left of the old one. Request ids stay for their window: a repeat of what
+was sent to a purged run is still recognised.
 """
 
 from __future__ import annotations

@@ -72,11 +72,18 @@ class Upkeep:
             return len(keys)
         self.empty_log()
         counts: list[int] = []
-        left = iter(keys)
-        self._compactor.purger.request(left, counts.append)
+        taken = 0
+
+        def one_by_one() -> Iterator[int]:
+            nonlocal taken
+            for key in keys:
+                taken += 1
+                yield key
+
+        self._compactor.purger.request(one_by_one(), counts.append)
         for _ in self._steps():
             if progress is not None:
-                progress(len(keys) - left.__length_hint__(), len(keys))
+                progress(taken, len(keys))
         return counts[0]
 
     def _steps(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Retention and purge in a running program: counted from the close, on time, and nothing is left that could be found."""
+"""Retention and purge in a running program: counted from the close, on time, and nothing is left to be found."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

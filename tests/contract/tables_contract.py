@@ -119,6 +119,37 @@ class TablesContract(ABC):
         change(store, lambda changes: changes.delete(ROWS, iter([key(3), key(9), key(3), key(7)])))
         assert content(store) == rows_of(1, 2, 4, 5, 6)
 
+    @pytest.mark.parametrize(
+        ("start", "stop", "limit", "left"),
+        [
+            (2, 5, 9, [1, 5, 6]),
+            (2, 5, 2, [1, 4, 5, 6]),
+            (0, 9, 9, []),
+            (0, 9, 6, []),
+            (7, 9, 9, [1, 2, 3, 4, 5, 6]),
+            (3, 3, 9, [1, 2, 3, 4, 5, 6]),
+            (2, 5, 0, [1, 2, 3, 4, 5, 6]),
+        ],
+    )
+    def test_remove_takes_out_the_first_rows_of_a_range(self, store, start, stop, limit, left):
+        put(store, 1, 2, 3, 4, 5, 6)
+        removed = []
+        change(store, lambda changes: removed.append(changes.remove(ROWS, key(start), key(stop), limit)))
+        assert content(store) == rows_of(*left)
+        assert removed == [6 - len(left)]
+
+    def test_remove_from_an_empty_table_and_of_what_was_just_put(self, store):
+        removed = []
+
+        def work(changes):
+            removed.append(changes.remove(ROWS, key(0), key(9), 9))
+            changes.put(ROWS, rows_of(1, 2))
+            removed.append(changes.remove(ROWS, key(2), key(9), 9))
+
+        change(store, work)
+        assert removed == [0, 1]
+        assert content(store) == rows_of(1)
+
     def test_clear_then_put_in_one_transaction(self, store):
         put(store, *range(1, MANY))
 

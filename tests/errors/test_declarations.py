@@ -81,6 +81,19 @@ def test_a_bad_name_of_a_workflow(name):
         workflow.defn(name=name)
 
 
+@pytest.mark.parametrize(
+    ("retention", "text"),
+    [
+        ("30d", "retention must be a timedelta or a number of seconds, not '30d'"),
+        (0, "retention must be more than 0, not 0"),
+        (-1.0, "retention must be between 0 and 100 years, not -1.0"),
+    ],
+)
+def test_a_retention_that_is_none(retention, text):
+    with refuses(RegistrationError, f"@workflow.defn: {text}"):
+        workflow.defn(retention=retention)
+
+
 def test_an_unknown_word_for_on_crash():
     with refuses(RegistrationError, "on_crash must be 'quarantine' or 'fail', not 'retry'"):
         workflow.defn(on_crash="retry")

@@ -10,8 +10,8 @@ from support.purges import check_tables
 
 from everact import upkeep_commands
 from everact.cli import main
-from everact.journal.loading import load
 from everact.journal.lmdb_store import LmdbStore
+from everact.journal.loading import load
 
 
 class Cli:
@@ -82,9 +82,7 @@ def test_a_choice_of_runs(cli, journal, option):
 def test_it_asks_on_a_terminal(cli, journal, monkeypatch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     asked = []
-    monkeypatch.setattr(
-        upkeep_commands.typer, "confirm", lambda question, **_options: asked.append(question)
-    )
+    monkeypatch.setattr(upkeep_commands.typer, "confirm", lambda question, **_options: asked.append(question))
     assert cli("purge", journal, "--older-than", "0s") == 0
     assert asked == [f"delete {CLOSED} closed runs for good?"]
     assert cli.out == f"purged {CLOSED} runs\n"

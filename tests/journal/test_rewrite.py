@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -60,7 +61,7 @@ def content(store):
 
 
 def left_over(path):
-    return {name for name in os.listdir(path) if name not in {"data.mdb", "lock.mdb", "everact.lock"}}
+    return {place.name for place in Path(path).iterdir()} - {"data.mdb", "lock.mdb", "everact.lock"}
 
 
 @pytest.fixture
@@ -129,7 +130,9 @@ def test_what_is_written_meanwhile_is_in_the_copy(store, monkeypatch, passes):
         change(store, lambda changes: changes.put(Table.HISTORIES, [(NUMBER.pack(5), b"new")]))
         change(store, lambda changes: changes.put(Table.HISTORIES, [(NUMBER.pack(1990), b"changed")]))
         change(store, lambda changes: changes.delete(Table.RUNS, [NUMBER.pack(3), NUMBER.pack(40)]))
-        change(store, lambda changes: changes.remove(Table.HISTORIES, NUMBER.pack(1920), NUMBER.pack(1930), 5))
+        change(
+            store, lambda changes: changes.remove(Table.HISTORIES, NUMBER.pack(1920), NUMBER.pack(1930), 5)
+        )
         before.append(content(store))
 
     before = []
@@ -164,7 +167,9 @@ def test_it_gives_up_when_the_log_moves_on_all_the_time(store, monkeypatch):
         raise room._MovedError
 
     before = content(store)
-    with pytest.raises(JournalAccessError, match="was not compacted, its log moved on 3 times meanwhile: try again"):
+    with pytest.raises(
+        JournalAccessError, match="was not compacted, its log moved on 3 times meanwhile: try again"
+    ):
         rewrite(store)
     assert content(store) == before
     assert left_over(store.path) == set()
@@ -215,7 +220,8 @@ def test_a_read_only_store_refuses(store):
 def test_without_room_for_the_copy_nothing_is_begun(store, monkeypatch):
     monkeypatch.setattr(store, "space", lambda: Space(8 << 20, 16 << 20, disk_free=5 << 20))
     with pytest.raises(
-        JournalAccessError, match=r"the copy needs 13,107,200 bytes, and its disk has 5,242,880 free: make room"
+        JournalAccessError,
+        match=r"the copy needs 13,107,200 bytes, and its disk has 5,242,880 free: make room",
     ):
         rewrite(store)
     assert left_over(store.path) == set()
@@ -245,7 +251,9 @@ def test_a_commit_that_fails_meanwhile(store, monkeypatch):
             append(store)
 
     during_copy(monkeypatch, act)
-    with pytest.raises(JournalAccessError, match="was not compacted, as a commit failed meanwhile: try again"):
+    with pytest.raises(
+        JournalAccessError, match="was not compacted, as a commit failed meanwhile: try again"
+    ):
         rewrite(store)
     store.reopen()
     append(store)
@@ -321,7 +329,9 @@ def check(path, before, acknowledged, *, read_only):
     sequences = [sequence for sequence, _ in records]
     assert sequences == list(range(1, len(sequences) + 1))
     assert set(acknowledged) <= set(sequences)
-    assert len(sequences) - len(before[3]) <= len(acknowledged) + 2  # a commit of each life had no time to say so
+    assert (
+        len(sequences) - len(before[3]) <= len(acknowledged) + 2
+    )  # a commit of each life had no time to say so
     store.close()
 
 
@@ -396,8 +406,9 @@ def test_a_long_read_keeps_the_old_file(store, tmp_journal):
         assert reader.line() == "reading"
         rewrite(store)
         change(store, lambda changes: changes.clear(Table.HISTORIES))
+        rows = [(NUMBER.pack(n), b"x" * 900) for n in range(99)]
         for _ in range(20):
-            change(store, lambda changes: changes.put(Table.HISTORIES, [(NUMBER.pack(n), b"x" * 900) for n in range(99)]))
+            change(store, lambda changes: changes.put(Table.HISTORIES, rows))
         assert store.space().used < 1 << 20  # it does not hold up the new file's pages either
         reader.process.stdin.write("\n")
         reader.process.stdin.flush()
@@ -415,16 +426,19 @@ def test_a_writer_here_follows_what_a_writer_elsewhere_has_done(store, tmp_journ
     assert content(reader)[3] == content(again)[3]
     again.close()
     reader.close()
-    assert int(run("say(LmdbStore(path, read_only=True).position.sequence)", tmp_journal)[0]) == int(
-        acknowledged[-1]
-    ) + 2
+    assert (
+        int(run("say(LmdbStore(path, read_only=True).position.sequence)", tmp_journal)[0])
+        == int(acknowledged[-1]) + 2
+    )
 
 
 def test_a_process_that_never_finishes_opening_is_named(store, tmp_journal, monkeypatch):
     monkeypatch.setattr(swap, "PATIENCE", 0.0)
     before = content(store)
     with swap.openers(store.path):
-        with pytest.raises(JournalAccessError, match=r"another process has been opening the journal .* \(`fuser -v"):
+        with pytest.raises(
+            JournalAccessError, match=r"another process has been opening the journal .* \(`fuser -v"
+        ):
             rewrite(store)
         append(store)
         assert left_over(tmp_journal) == set()
@@ -437,7 +451,10 @@ def test_a_process_that_begins_to_open_at_the_swap_keeps_the_old_file(store, tmp
     monkeypatch.setattr(swap, "PATIENCE", 0.0)
     before = content(store)
     holding = swap.openers(store.path)
-    with armed("rewrite.ready", lambda: holding.__enter__()), pytest.raises(JournalAccessError, match="opening"):
+    with (
+        armed("rewrite.ready", lambda: holding.__enter__()),
+        pytest.raises(JournalAccessError, match="opening"),
+    ):
         rewrite(store)
     assert left_over(tmp_journal) == set()
     assert content(store) == before
@@ -454,5 +471,8 @@ def test_a_quota_holds_for_the_new_file(tmp_journal):
     assert store.space().limit == 16 << 20
     with pytest.raises((CommitUnknownError, JournalFullError)):
         for _ in range(9000):
-            change(store, lambda changes: changes.put(Table.RUNS, [(os.urandom(8), b"x" * 3000) for _ in range(99)]))
+            change(
+                store,
+                lambda changes: changes.put(Table.RUNS, [(os.urandom(8), b"x" * 3000) for _ in range(99)]),
+            )
     store.close()

@@ -177,7 +177,7 @@ class Orders:
         self.approve("T")
 
 
-@workflow.defn(name="fan-out", on_crash="fail")
+@workflow.defn(name="fan-out", on_crash="fail", retention=timedelta(days=30))
 class FanOut:
     @workflow.init
     def __init__(self, orders: list[Order]) -> None:

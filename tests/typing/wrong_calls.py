@@ -237,6 +237,13 @@ async def no_such_option() -> None:
     pass
 
 
+@workflow.defn(retention="30d")  # type: ignore[call-overload]
+class NoDuration:
+    @workflow.run
+    async def run(self) -> None:
+        pass
+
+
 @workflow.defn(on_crash="retry")  # type: ignore[call-overload]
 class NoSuchWord:
     @workflow.run
