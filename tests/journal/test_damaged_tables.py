@@ -21,7 +21,7 @@ from support.moved_journals import (
 from everact.journal import events as ev
 from everact.journal import table_check
 from everact.journal.backup import backup
-from everact.journal.errors import JournalCorruptError
+from everact.journal.errors import JournalCorruptError, JournalError
 from everact.journal.export import export_runs, import_runs
 from everact.journal.facts import Facts, facts_row
 from everact.journal.fold import RunState
@@ -159,6 +159,37 @@ def test_a_damaged_page_of_the_log(whole, journal, log, how):
     assert {one.table for one in damaged} == {""}
     for run_id, document in left.items():  # an open run may lack its newest records
         assert document["records"] == whole[1][run_id]["records"][: len(document["records"])]
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_whatever_is_damaged_what_is_exported_is_right(whole, journal, seed):
+    """Anywhere in the file, in any way: an error that says so, or the tools do their work."""
+    choice = random.Random(seed)
+    data = bytearray((journal / "data.mdb").read_bytes())
+    for _ in range(choice.choice([1, 2, 10])):
+        page = choice.randrange(2, len(data) // 4096) * 4096
+        match choice.randrange(4):
+            case 0:
+                data[page + choice.randrange(4096)] ^= 1 << choice.randrange(8)
+            case 1:
+                data[page : page + 4096] = choice.randbytes(4096)
+            case 2:
+                data[page + choice.randrange(48)] = choice.randrange(256)
+            case _:
+                other = choice.randrange(2, len(data) // 4096) * 4096
+                data[page : page + 4096] = data[other : other + 4096]
+    (journal / "data.mdb").write_bytes(data)
+    try:
+        with opened(journal) as store:
+            report = verify(store)
+            gather(store)
+            left = documents(store, [])
+    except JournalError:
+        return
+    for run_id, document in left.items():
+        before = whole[1][run_id]["records"]
+        assert document["records"] == before[: len(document["records"])]
+        assert document["records"] == before or not report.is_sound
 
 
 @pytest.mark.parametrize("how", ["flip", "remove"])
