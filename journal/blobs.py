@@ -10,6 +10,7 @@ With encryption the stored bytes of equal values differ, so they have different 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
@@ -35,6 +36,9 @@ REFERENCE = "blob"
 #: zstd level of blobs.
 LEVEL = 1
 
+#: Bytes of the number of a chunk, behind the address.
+CHUNK_NUMBER = 4
+
 _PLAIN, _ZSTD = 0, 1
 
 
@@ -53,6 +57,7 @@ class _Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
     size: int
     chunks: int
     encoding: str
+    check: int
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -225,8 +230,10 @@ def write_blobs(changes: Changes, blobs: Iterable[tuple[int, Blob]]) -> None:
         kind = _ZSTD if len(packed) < len(data) * 0.9 else _PLAIN
         stored = packed if kind == _ZSTD else data
         chunks = [stored[at : at + CHUNK] for at in range(0, len(stored), CHUNK)]
-        rows = [(blob.address + n.to_bytes(4, "big"), chunk) for n, chunk in enumerate(chunks)]
-        _put_header(changes, blob.address, _Header(1, kind, len(data), len(chunks), blob.payload.encoding))
+        rows = [(blob.address + n.to_bytes(CHUNK_NUMBER, "big"), chunk) for n, chunk in enumerate(chunks)]
+        check = zlib.crc32(stored)
+        header = _Header(1, kind, len(data), len(chunks), blob.payload.encoding, check)
+        _put_header(changes, blob.address, header)
         changes.put(Table.BLOBS, rows)
 
 
@@ -280,7 +287,7 @@ def stream_blob(store: JournalStore, address: bytes) -> Iterator[bytes]:
     with store.view() as tables:
         header = _find(tables, address)
     unpack = zstandard.ZstdDecompressor().decompressobj() if header.kind == _ZSTD else None
-    size = 0
+    check = 0
     for key in _chunk_keys(address, header):
         with store.view() as tables:
             piece = _chunk(tables, address, key)
@@ -288,10 +295,10 @@ def stream_blob(store: JournalStore, address: bytes) -> Iterator[bytes]:
             data = piece if unpack is None else unpack.decompress(piece)
         except zstandard.ZstdError as error:
             raise _damaged(address, str(error)) from error
-        size += len(data)
+        check = zlib.crc32(piece, check)
         yield data
-    if size != header.size:
-        raise _damaged(address, f"it has {size} bytes, not {header.size}")
+    if check != header.check:
+        raise _damaged(address, "its checksum differs")
 
 
 def check_blob(tables: Tables, address: bytes, spiller: Spiller) -> int:
@@ -303,6 +310,17 @@ def check_blob(tables: Tables, address: bytes, spiller: Spiller) -> int:
     if spiller.address(read_blob(tables, address)) != address:
         raise _damaged(address, "its content differs from its address")
     return _find(tables, address).runs
+
+
+def has_chunk(tables: Tables, key: bytes) -> bool:
+    """Whether a row behind an address is a part of its blob.
+
+    Raises:
+        JournalCorruptError: The blob is damaged.
+    """
+    address = key[:HASH_SIZE]
+    row = tables.get(Table.BLOBS, address)
+    return row is not None and key in _chunk_keys(address, _header(address, row))
 
 
 def _find(tables: Tables, address: bytes) -> _Header:
@@ -328,7 +346,7 @@ def _put_header(changes: Changes, address: bytes, header: _Header) -> None:
 
 
 def _chunk_keys(address: bytes, header: _Header) -> list[bytes]:
-    return [address + number.to_bytes(4, "big") for number in range(header.chunks)]
+    return [address + number.to_bytes(CHUNK_NUMBER, "big") for number in range(header.chunks)]
 
 
 def _chunk(tables: Tables, address: bytes, key: bytes) -> bytes:
@@ -339,12 +357,12 @@ def _chunk(tables: Tables, address: bytes, key: bytes) -> bytes:
 
 
 def _unpacked(address: bytes, header: _Header, stored: bytes) -> bytes:
+    if zlib.crc32(stored) != header.check:
+        raise _damaged(address, "its checksum differs")
     try:
         data = zstandard.ZstdDecompressor().decompress(stored) if header.kind == _ZSTD else stored
     except zstandard.ZstdError as error:
         raise _damaged(address, str(error)) from error
-    if len(data) != header.size:
-        raise _damaged(address, f"it has {len(data)} bytes, not {header.size}")
     return data
 
 

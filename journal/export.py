@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from . import events as ev
+from .blobs import Spiller, write_blobs
 from .errors import ImportRefusedError, JournalCorruptError
 from .lmdb_salvage import past_damage
 from .loading import load
@@ -96,7 +98,7 @@ def _examined(walk: RunWalk, key: int) -> tuple[FoundRun, RunCheck, str]:
     """A run, what its events are, and why they are not all whole."""
     while True:
         found = walk.look(key)
-        examined = examine(found)
+        examined = examine(found, walk.spiller)
         check = examined.check
         if check.is_whole:
             return found, check, ""
@@ -132,9 +134,11 @@ def import_runs(
             f"the journal is damaged and takes no import (`everact journal verify` names all of it): {error}"
         ) from error
     position = store.position
+    spiller = Spiller(store.journal_id)
     for done, entries in enumerate(batches, 1):
         for part in _parts(entries):
-            position = store.append(position, part)
+            stored, blobs = spiller.spill_entries(part)
+            position = store.append(position, stored, partial(write_blobs, blobs=blobs) if blobs else None)
         if progress is not None:
             progress(done, len(batches))
     return Imported(len(batches), events)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from .blobs import release_blobs
 from .errors import JournalCorruptError
 from .facts import Facts
 from .fault_points import fault_point
@@ -134,6 +135,8 @@ class Purge:
         for key in (*self._left, *keys):
             if rows > 0:
                 rows -= changes.remove(Table.HISTORIES, *run_range(key), rows)
+            if rows > 0:
+                rows -= release_blobs(changes, key, rows)
             if rows <= 0:
                 left.append(key)
         fault_point("purge.written")

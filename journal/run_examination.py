@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from . import events as ev
+from .blobs import Spiller
 from .errors import JournalCorruptError
 from .fold import PendingActivity, RunState
 from .run_check import RunCheck
@@ -53,7 +54,7 @@ class Examined(NamedTuple):
     wake: int
 
 
-def examine(found: FoundRun) -> Examined:
+def examine(found: FoundRun, spiller: Spiller) -> Examined:
     """Check the events of a run, and its rows in the tables of runs and of open runs against them."""
     check = RunCheck(found.key)
     faults = list(found.faults)
@@ -75,7 +76,9 @@ def examine(found: FoundRun) -> Examined:
         # Turns that only deliver leave the number of the last event as it was: one of the states is the snapshot's.
         is_there = snapshot is not None and check.is_whole and check.state.last_event == snapshot.last_event
         if snapshot is not None and is_there and differences != []:
-            differences = _compared(found, check.state, snapshot)
+            differences = _compared(found, check.state, snapshot, spiller)
+    if any(fault.table == Table.BLOBS.value for fault in faults):
+        check.is_whole = False
     if check.is_whole:
         missing = _missing_end(found, check, snapshot)
         if missing and lost:
@@ -120,12 +123,13 @@ def _missing_end(found: FoundRun, check: RunCheck, snapshot: RunState | None) ->
     return None
 
 
-def _compared(found: FoundRun, state: RunState, snapshot: RunState) -> list[Fault]:
+def _compared(found: FoundRun, state: RunState, snapshot: RunState, spiller: Spiller) -> list[Fault]:
     """Where the row of an open run differs from the fold of its events up to there."""
     assert found.open_row is not None
-    expected, _wake = encode_open(state)
+    expected, _wake = encode_open(state, spiller)
     if expected == found.open_row:
         return []
+    state = spiller.spill_state(state)
     wrong = [
         name for name in RunState.__slots__ if name not in _LEFT_OUT and not _same(name, state, snapshot)
     ]

@@ -457,7 +457,8 @@ def decode_request(row: bytes) -> Request:
         JournalCorruptError: It is damaged.
     """
     data = unsealed(row)
-    return Request(*_REQUEST.unpack_from(data), data[_REQUEST.size :])
+    run_key, event = _REQUEST.unpack_from(data)
+    return Request(run_key, event, data[_REQUEST.size :])
 
 
 def read_history(tables: Tables, codec: HistoryCodec, run_key: int) -> list[Entry]:

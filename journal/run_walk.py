@@ -9,12 +9,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
+from .blobs import Spiller, whole_entry
 from .errors import JournalCorruptError
 from .facts import Facts, read_facts
 from .history_values import HistoryCodec
 from .run_index import StoredRun, decode_run, history_entries
 from .salvage import Damage, Progress, readable_records
-from .store import Entry, JournalStore, Location, Position, Segments, Tables
+from .store import HAS_BLOBS, Entry, JournalStore, Location, Position, Segments, Tables
 from .tables import EVENT, NUMBER, Table, run_range
 
 #: Runs that are looked for in one read transaction.
@@ -99,6 +100,7 @@ class RunWalk:
         self.log_entries = 0
         self.first_sequence = 0
         self._damaged = damaged
+        self.spiller = Spiller(store.journal_id)
         self._codec = HistoryCodec()
         self._locations: dict[int, array[int]] = {}
         self._following = 1
@@ -236,8 +238,22 @@ class RunWalk:
                 faults.append(Fault(0, str(error), table=Table.RUNS.value))
                 unknown.add(Table.RUNS)
         through = row.through if row is not None else None
-        entries = _merged(history, log, through, faults)
+        entries = self._whole(_merged(history, log, through, faults), faults)
         return FoundRun(key, entries, has_history, row, open_row, faults, frozenset(unknown))
+
+    def _whole(self, entries: list[tuple[int, Entry]], faults: list[Fault]) -> list[tuple[int, Entry]]:
+        """The entries with their large payloads; one that lacks some keeps the references, and is a fault."""
+        found: list[tuple[int, Entry]] = []
+        for sequence, entry in entries:
+            whole = entry
+            if entry.flags & HAS_BLOBS:
+                try:
+                    with self.store.view() as tables:
+                        whole = whole_entry(entry, tables)
+                except JournalCorruptError as error:
+                    faults.append(Fault(entry.first_event, str(error), sequence, Table.BLOBS.value))
+            found.append((sequence, whole))
+        return found
 
     def _history(self, tables: Tables, key: int, faults: list[Fault]) -> list[Entry]:
         found: list[Entry] = []

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 
 from . import events as ev
+from .blobs import CHUNK_NUMBER, check_blob, has_chunk
 from .errors import JournalCorruptError
 from .facts import Facts, read_facts
 from .history_values import HistoryCodec, load_dictionary
@@ -18,7 +19,7 @@ from .run_index import CLOSED, Request, decode_request, decode_run, history_entr
 from .run_walk import Fault, FoundRun, RunWalk
 from .snapshots import decode_open
 from .store import Entry, Tables
-from .tables import DEDUPE, EVENT, HASH_SIZE, NUMBER, PAIR, Table, text_hash
+from .tables import DEDUPE, EVENT, HASH_SIZE, NUMBER, PAIR, Table, closed_key, text_hash
 
 #: Called with the run key, or 0, and what is wrong.
 Wrong = Callable[[int, Fault], None]
@@ -38,6 +39,7 @@ class TableCheck:
         self._store = walk.store
         self._journal_id = walk.store.journal_id
         self._codec = HistoryCodec()
+        self._blob_runs: Counter[bytes] | None = None
         try:
             with walk.store.view() as tables:
                 self._facts = read_facts(tables)
@@ -108,7 +110,9 @@ class TableCheck:
     def _checked(self, check: Callable[[TableCheck, bytes, bytes], str], key: bytes, value: bytes) -> str:
         try:
             return check(self, key, value)
-        except JournalCorruptError:
+        except JournalCorruptError as error:
+            if check is TableCheck._blob_fault:
+                return str(error)
             return ""  # what it leads to is damaged, which is told with that
 
     def _is_still_there(self, table: Table, key: bytes, value: bytes) -> bool:
@@ -139,10 +143,10 @@ class TableCheck:
             return f"leads to run {run_key}, which is not open"
         return "" if decode_open(row).wake == at else f"has another time than run {run_key}"
 
-    def _expiry_fault(self, key: bytes, _value: bytes) -> str:
-        if len(key) != PAIR.size:
+    def _closed_fault(self, key: bytes, _value: bytes) -> str:
+        if len(key) != HASH_SIZE + PAIR.size:
             return "is not one of this table"
-        at, run_key = PAIR.unpack(key)
+        _at, run_key = PAIR.unpack_from(key, HASH_SIZE)
         with self._store.view() as tables:
             row = tables.get(Table.RUNS, NUMBER.pack(run_key))
         if row is None:
@@ -150,7 +154,40 @@ class TableCheck:
         run = decode_run(row)
         if run.status not in CLOSED:
             return f"leads to run {run_key}, which is open"
-        return "" if run.closed_at <= at else f"has a time before the end of run {run_key}"
+        right = closed_key(text_hash(self._store.journal_id, run.workflow_type), run.closed_at, run_key)
+        return "" if key == right else f"has another type or another time than run {run_key}"
+
+    def _blob_fault(self, key: bytes, _value: bytes) -> str:
+        address = key[:HASH_SIZE]
+        if len(key) == HASH_SIZE:
+            if self._blob_runs is None:
+                self._blob_runs = self._counted()
+            with self._store.view() as tables:
+                runs = check_blob(tables, address, self._walk.spiller)
+            if runs == self._blob_runs[address]:
+                return ""
+            there = self._counted()[address]  # a writer may have been there since
+            return "" if runs == there else f"is said to be of {runs} runs, {there} refer to it"
+        if len(key) != HASH_SIZE + CHUNK_NUMBER:
+            return "is not one of this table"
+        with self._store.view() as tables:
+            is_part = has_chunk(tables, key)
+        return "" if is_part else "belongs to no large payload"
+
+    def _counted(self) -> Counter[bytes]:
+        """How many runs refer to each blob."""
+        return Counter(key[NUMBER.size :] for key, _ in self._store.rows(Table.BLOB_RUNS))
+
+    def _blob_run_fault(self, key: bytes, _value: bytes) -> str:
+        if len(key) != NUMBER.size + HASH_SIZE:
+            return "is not one of this table"
+        (run_key,) = NUMBER.unpack_from(key)
+        with self._store.view() as tables:
+            if tables.get(Table.BLOBS, key[NUMBER.size :]) is None:
+                return "refers to a large payload that is not there"
+            if run_key in read_facts(tables).purging:
+                return ""
+        return f"leads to run {run_key}, which is not there" if self._walk.look(run_key).is_gone else ""
 
     def _request_fault(self, key: bytes, value: bytes) -> str:
         try:
@@ -196,7 +233,7 @@ class TableCheck:
         found = _input(entries, request.event)
         if found is None:  # it is not moved yet, or hit by damage
             whole = self._walk.look(request.run_key)
-            if not examine(whole).check.is_whole:
+            if not examine(whole, self._walk.spiller).check.is_whole:
                 raise JournalCorruptError("part of the run cannot be read")
             found = _input([entry for _, entry in whole.entries], request.event)
         return found
@@ -243,9 +280,11 @@ class TableCheck:
 CHECKED: dict[Table, Callable[[TableCheck, bytes, bytes], str]] = {
     Table.IDS: TableCheck._id_fault,
     Table.DUE: TableCheck._due_fault,
-    Table.EXPIRES: TableCheck._expiry_fault,
+    Table.CLOSED: TableCheck._closed_fault,
     Table.DEDUPE_0: TableCheck._request_fault,
     Table.DEDUPE_1: TableCheck._request_fault,
+    Table.BLOBS: TableCheck._blob_fault,
+    Table.BLOB_RUNS: TableCheck._blob_run_fault,
     Table.OUTBOX: TableCheck._message_fault,
 }
 
