@@ -24,6 +24,7 @@ from everact.journal.fold import RunState
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load, open_runs
 from everact.journal.payloads import PayloadConverter
+from everact.journal.verify import verify
 
 
 def load_program(path):
@@ -115,6 +116,7 @@ def read_journal(path):
     except NotAJournalError:
         return {}
     try:
+        assert [str(problem) for problem in verify(store).problems] == []
         index, _facts, states, _next_key = load(store)
         runs = {}
         statuses = Counter()
