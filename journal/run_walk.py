@@ -258,43 +258,28 @@ class RunWalk:
     def _history(self, tables: Tables, key: int, faults: list[Fault]) -> list[Entry]:
         found: list[Entry] = []
         table = Table.HISTORIES.value
-        try:
-            for name, value in tables.scan(Table.HISTORIES, *run_range(key)):
-                if len(name) != EVENT.size:
-                    faults.append(Fault(0, f"the key {name.hex()} is not one of this table", table=table))
-                    continue
-                event = EVENT.unpack(name)[1]
-                try:
-                    entries = history_entries(tables, self._codec, name, value)
-                except JournalCorruptError as error:
-                    why = error.__cause__ or error
-                    faults.append(
-                        Fault(event, f"the history from here on cannot be read: {why}", table=table)
-                    )
-                    continue
-                if entries[0].first_event != event:
-                    what = f"its key says event {event}, it begins with event {entries[0].first_event}"
-                    faults.append(Fault(event, what, table=table))
-                found += entries
-        except JournalCorruptError as error:
-            faults.append(Fault(0, str(error), table=table))
+        for name, value in tables.scan(Table.HISTORIES, *run_range(key)):
+            if len(name) != EVENT.size:
+                faults.append(Fault(0, f"the key {name.hex()} is not one of this table", table=table))
+                continue
+            event = EVENT.unpack(name)[1]
+            try:
+                entries = history_entries(tables, self._codec, name, value)
+            except JournalCorruptError as error:
+                why = error.__cause__ or error
+                faults.append(Fault(event, f"the history from here on cannot be read: {why}", table=table))
+                continue
+            if entries[0].first_event != event:
+                what = f"its key says event {event}, it begins with event {entries[0].first_event}"
+                faults.append(Fault(event, what, table=table))
+            found += entries
         return found
 
     def _logged(self, tables: Tables, key: int) -> list[tuple[int, Entry]]:
         first = tables.segments.first
         packed = self._locations.get(key, ())
         places = [Location(n >> _INDEX_BITS, n & _INDEX_MASK) for n in packed if n >> _INDEX_BITS >= first]
-        try:
-            return list(zip((place.sequence for place in places), tables.read(places), strict=True))
-        except JournalCorruptError:
-            # It could be read a moment ago: take what still can.
-            found = []
-            for place in places:
-                try:
-                    found += [(place.sequence, entry) for entry in tables.read([place])]
-                except JournalCorruptError as error:
-                    self._damaged(Damage(place.sequence, place.sequence, str(error)))
-            return found
+        return list(zip((place.sequence for place in places), tables.read(places), strict=True))
 
 
 def _get(tables: Tables, table: Table, key: int, unknown: set[Table]) -> bytes | None:
@@ -320,15 +305,17 @@ def _merged(
     # Not by the numbers of events: turns that only deliver have none.
     known = set(history)
     lost = False
+    further = 0
     new: list[tuple[int, Entry]] = []
     for sequence, entry in log:
         if entry in known:
-            if through is not None and sequence > through:
-                what = f"it says that the histories go to commit record {through}, they go to {sequence}"
-                faults.append(Fault(0, what, table=Table.RUNS.value))
+            further = sequence if through is not None and sequence > through else further
             continue
         lost |= through is not None and sequence <= through
         new.append((sequence, entry))
+    if further:
+        what = f"it says that the histories go to commit record {through}, they go to {further}"
+        faults.append(Fault(0, what, table=Table.RUNS.value))
     entries = [(0, entry) for entry in history]
     if not lost:
         return entries + new
