@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import sys
+from contextlib import contextmanager
 from datetime import timedelta
 
 from everact import ActivityError, ApplicationError, RetryPolicy, Runtime, activity, workflow
@@ -31,6 +32,33 @@ WORKFLOWS = 50
 LANES = 10
 QUICK = RetryPolicy(initial_interval=timedelta(milliseconds=4), jitter=0.0, maximum_attempts=5)
 TWICE = RetryPolicy(initial_interval=timedelta(milliseconds=4), jitter=0.0, maximum_attempts=2)
+
+
+#: Small segments, so that the log is moved into the tables all the time and every life ends somewhere in it; nearly
+#: every payload becomes a blob.
+SMALL = [
+    (compaction, "WINDOW", 60),
+    (compaction, "WINDOW_PER_RUN", 1),
+    (compaction, "SAMPLES", 20),
+    (compaction, "CROWD", 8),
+    (run_index, "CROWD", 8),
+    (blobs, "SPILL", 6),
+    (snapshots, "SPILL", 6),
+    (blobs, "CHUNK", 10),
+]
+
+
+@contextmanager
+def small():
+    """Inside, a journal is written, and checked, with these sizes."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in SMALL]
+    for module, name, value in SMALL:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 def tell(*line):
@@ -339,12 +367,5 @@ async def main(path, acknowledged):
 
 
 if __name__ == "__main__":
-    # Small segments, so that the log is moved into the tables all the time and every life ends somewhere in it.
-    compaction.WINDOW = 60
-    compaction.WINDOW_PER_RUN = 1
-    compaction.SAMPLES = 20
-    run_index.CROWD = compaction.CROWD = 8
-    # Nearly every payload becomes a blob.
-    blobs.SPILL = snapshots.SPILL = 6
-    blobs.CHUNK = 10
-    asyncio.run(main(sys.argv[1], json.loads(sys.stdin.readline() or "{}")))
+    with small():
+        asyncio.run(main(sys.argv[1], json.loads(sys.stdin.readline() or "{}")))

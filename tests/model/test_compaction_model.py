@@ -176,6 +176,7 @@ def _tiny(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # to make a failing example small takes minutes
 @pytest.mark.parametrize(("machine", "examples"), [(MemoryMachine, 40), (LmdbMachine, 25)])
 def test_a_journal_holds_what_was_written_whatever_is_moved_or_fails(machine, examples):
     run(machine, examples)

@@ -258,6 +258,7 @@ class LmdbMachine(StoreMachine):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # to make a failing example small takes minutes
 @pytest.mark.parametrize("machine", [MemoryMachine, LmdbMachine])
 def test_a_store_holds_what_was_committed_whatever_fails(machine):
     run_state_machine_as_test(

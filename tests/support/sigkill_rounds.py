@@ -109,7 +109,8 @@ class ForkedStory(Story):
             arm_from_environment(fault)
             with os.fdopen(0) as stdin:
                 acknowledged = json.loads(stdin.readline())
-            asyncio.run(self.workload.main(os.fspath(self.journal), acknowledged))
+            with self.workload.small():
+                asyncio.run(self.workload.main(os.fspath(self.journal), acknowledged))
 
         return Fork(run)
 
