@@ -39,6 +39,8 @@ from everact.journal.store import HAS_REQUEST, Entry, Location
 from everact.journal.tables import EVENT, NUMBER, PAIR, Table, closed_key, text_hash
 from everact.journal.verify import verify
 
+from .lmdb_processes import Script
+
 PAGE_DAMAGE = ["zeros", "noise", "head", "rows"]
 TABLES = ["histories", "runs", "ids", "open", "due", "closed", "dedupe0"]
 
@@ -634,6 +636,31 @@ def test_the_pages_say_what_lmdb_says(journal):
                             )
         finally:
             salvage.close()
+
+
+REWRITER = """
+    from everact.journal.rewrite import rewrite
+
+    store = LmdbStore(path, durability="os")
+    rewrite(store)
+    say("rewritten")
+    store.close()
+    """
+
+
+def test_pages_are_those_of_the_file_that_has_the_name_now(journal):
+    """Another process writes the data file anew while it is open here."""
+    with opened(journal) as store:
+        before = verify(store)
+        size = sum(table.bytes for table in gather(store).tables.values())
+        file = (journal / "data.mdb").stat().st_ino
+        with Script(REWRITER, journal) as other:
+            assert other.line() == "rewritten"
+            other.finish()
+        assert (journal / "data.mdb").stat().st_ino != file
+        assert damaged_pages(store) == []
+        assert verify(store) == before
+        assert sum(table.bytes for table in gather(store).tables.values()) < size
 
 
 def test_large_values_are_read_from_their_pages(tmp_journal):
