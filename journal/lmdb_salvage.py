@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -197,15 +198,18 @@ def page_file(store: LmdbStore) -> Generator[PageFile]:
         JournalAccessError: A writer commits so fast that no moment can be held.
     """
     path = Path(store.path, DATA_FILE)
-    with store._shared as opened, path.open("rb") as file:
-        size = opened.env.stat()["psize"]
-        for _ in range(TRIES):
+    for _ in range(TRIES):
+        if store.read_only:
+            store._follow()
+        with store._shared as opened, path.open("rb") as file:
+            if os.fstat(file.fileno()).st_ino != opened.files[0]:
+                continue  # put in the place of the one that is open, just now
             with (
                 store._begin_read(opened) as txn,
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
                 memoryview(mapped) as data,
             ):
-                pages = PageFile(data, size)
+                pages = PageFile(data, opened.env.stat()["psize"])
                 # The page that leads to all others is written again two commits later, and not before the one between.
                 if pages.transaction == opened.env.info()["last_txnid"] == txn.id():
                     yield pages

@@ -225,12 +225,12 @@ class RunWalk:
         row: StoredRun | None = None
         with self.store.view() as tables:
             stored = _get(tables, Table.RUNS, key, unknown)
+            if stored is None and Table.RUNS not in unknown and key in _purging(tables):
+                return FoundRun(key, [], False, None, None, [], frozenset())
             open_row = _get(tables, Table.OPEN, key, unknown)
             history = self._history(tables, key, faults)
             has_history = tables.last(Table.HISTORIES, *run_range(key)) is not None
             log = self._logged(tables, key)
-            if stored is None and not has_history and Table.RUNS not in unknown:
-                log = _not_purged(tables, key, log, self._moment)
         if stored is not None:
             try:
                 row = decode_run(stored)
@@ -327,14 +327,12 @@ def _merged(
     return sorted(merged, key=lambda pair: pair[1].first_event)
 
 
-def _not_purged(
-    tables: Tables, key: int, log: list[tuple[int, Entry]], moment: _Moment | None
-) -> list[tuple[int, Entry]]:
-    """What of a run without any row still counts: what was moved out of the sealed segment was purged since."""
-    facts = moment.facts if moment is not None else None
-    if facts is None or key > facts.compacted_to:
-        return log
-    return [pair for pair in log if pair[0] >= tables.segments.current]
+def _purging(tables: Tables) -> list[int]:
+    """Runs that are gone, but for histories that are still to be deleted."""
+    try:
+        return read_facts(tables).purging
+    except JournalCorruptError:
+        return []
 
 
 def _last_key(tables: Tables, table: Table) -> int:

@@ -4,6 +4,7 @@ import random
 import re
 import shutil
 
+import msgspec
 import pytest
 from support.journals import entries_of, opened
 from support.moved_journals import (
@@ -21,9 +22,10 @@ from support.moved_journals import (
 from everact.journal import events as ev
 from everact.journal import run_walk
 from everact.journal.backup import backup
+from everact.journal.blobs import Spiller
 from everact.journal.errors import JournalCorruptError, JournalError
 from everact.journal.export import export_runs, import_runs
-from everact.journal.facts import Facts, facts_row
+from everact.journal.facts import Facts, facts_row, read_facts
 from everact.journal.fold import RunState
 from everact.journal.history_values import HistoryCodec, plain_text
 from everact.journal.lmdb_salvage import SalvageStore, damaged_pages, past_damage
@@ -34,11 +36,13 @@ from everact.journal.run_index import Request, StoredRun, decode_run, encode_req
 from everact.journal.snapshots import decode_state, encode_open, sealed
 from everact.journal.stats import gather
 from everact.journal.store import HAS_REQUEST, Entry, Location
-from everact.journal.tables import EVENT, NUMBER, PAIR, Table, text_hash
+from everact.journal.tables import EVENT, NUMBER, PAIR, Table, closed_key, text_hash
 from everact.journal.verify import verify
 
+from .lmdb_processes import Script
+
 PAGE_DAMAGE = ["zeros", "noise", "head", "rows"]
-TABLES = ["histories", "runs", "ids", "open", "due", "dedupe0"]
+TABLES = ["histories", "runs", "ids", "open", "due", "closed", "dedupe0"]
 
 
 def waiting_runs(first_key, number):
@@ -272,6 +276,7 @@ def test_a_changed_byte_is_named(whole, journal, table):
         ("ids", "the run has no row here"),
         ("open", "the run is open, and has no row here"),
         ("due", "the run waits for a time, and has no row here"),
+        ("closed", "the run has ended, and has no row here"),
         ("dedupe0", "does not lead to its event"),
         ("histories", "its start is missing|none of its events are there"),
     ],
@@ -317,12 +322,12 @@ def test_a_snapshot_that_lies_is_named(journal):
     key = NUMBER.pack(key_of(journal, "t3"))
     state = decode_state(dict(rows_of(journal, "open"))[key])
     state.timers[1] = ev.TimerStarted(1, 50, 77)
-    put(journal, "open", key, encode_open(state)[0])
+    put(journal, "open", key, encode_open(state, Spiller("0"))[0])
     assert any(
         "it differs from the events in: timers, what it needs" in problem for problem in problems(journal)
     )
     state.last_event = 99
-    put(journal, "open", key, encode_open(state)[0])
+    put(journal, "open", key, encode_open(state, Spiller("0"))[0])
     assert any(
         "the run had at least 99 events: its end is missing" in problem for problem in problems(journal)
     )
@@ -343,8 +348,9 @@ def test_an_open_row_of_a_run_that_has_ended_is_named(journal):
         ("ids", b"short", b"r", "is not one of this table"),
         ("due", PAIR.pack(5, 1), b"", "leads to run 1, which is not open"),
         ("due", b"short", b"", "is not one of this table"),
-        ("expires", PAIR.pack(2**62, 99_999), b"", "leads to run 99999, which is not there"),
-        ("expires", PAIR.pack(5, 1), b"", "has a time before the end of run 1"),
+        ("closed", b"x" * 16 + PAIR.pack(5, 99_999), b"", "leads to run 99999, which is not there"),
+        ("closed", b"x" * 16 + PAIR.pack(5, 1), b"", "has another type or another time than run 1"),
+        ("closed", PAIR.pack(5, 1), b"", "is not one of this table"),
         ("dedupe1", b"x" * 16, b"damage", "cannot be read: the checksum of a row differs"),
         (
             "dedupe1",
@@ -388,10 +394,28 @@ def test_a_stray_row_is_named(journal, table, key, value, says):
     assert any(says in problem for problem in problems(journal)), problems(journal)
 
 
-def test_an_expiry_of_an_open_run_is_named(journal):
+def test_an_open_run_among_the_closed_ones_is_named(journal):
     key = key_of(journal, "t3")
-    put(journal, "expires", PAIR.pack(2**62, key), b"")
+    put(journal, "closed", b"x" * 16 + PAIR.pack(5, key), b"")
     assert any(f"leads to run {key}, which is open" in problem for problem in problems(journal))
+
+
+def test_what_is_left_of_a_run_that_is_being_purged_is_no_damage(whole, journal):
+    key = key_of(journal, "run-careless-0")
+    run = decode_run(dict(rows_of(journal, "runs"))[NUMBER.pack(key)])
+    with opened(journal) as store:
+        ids, kind = (text_hash(store.journal_id, text) for text in (run.workflow_id, run.workflow_type))
+        with store.view() as tables:
+            facts = read_facts(tables)
+    put(journal, "runs", NUMBER.pack(key), None)
+    assert any("the run has no row here" in problem for problem in problems(journal))
+    put(journal, "ids", ids + NUMBER.pack(key), None)
+    put(journal, "closed", closed_key(kind, run.closed_at, key), None)
+    counts = [(*name, n - (name == [run.workflow_type, run.status])) for *name, n in facts.counts]
+    put(journal, "facts", *facts_row(msgspec.structs.replace(facts, purging=[key], counts=counts)))
+    assert problems(journal) == []
+    with opened(journal) as store:
+        assert documents(store).keys() == whole[1].keys() - {"run-careless-0"}
 
 
 def test_wrong_facts_are_named(journal):
@@ -458,7 +482,7 @@ def test_what_the_log_repeats_stands_in_for_lost_history(tmp_journal):
     state = RunState()
     for entry in run[:10]:
         state.apply(ev.decode_record(entry.body), entry.at)
-    put(tmp_journal, "open", NUMBER.pack(1), encode_open(state)[0])
+    put(tmp_journal, "open", NUMBER.pack(1), encode_open(state, Spiller("0"))[0])
     row = StoredRun("w-long", "long", "T", "running", 1, 0, 10)
     put(tmp_journal, "runs", NUMBER.pack(1), encode_run(row))
     with opened(tmp_journal) as store:
@@ -612,6 +636,31 @@ def test_the_pages_say_what_lmdb_says(journal):
                             )
         finally:
             salvage.close()
+
+
+REWRITER = """
+    from everact.journal.rewrite import rewrite
+
+    store = LmdbStore(path, durability="os")
+    rewrite(store)
+    say("rewritten")
+    store.close()
+    """
+
+
+def test_pages_are_those_of_the_file_that_has_the_name_now(journal):
+    """Another process writes the data file anew while it is open here."""
+    with opened(journal) as store:
+        before = verify(store)
+        size = sum(table.bytes for table in gather(store).tables.values())
+        file = (journal / "data.mdb").stat().st_ino
+        with Script(REWRITER, journal) as other:
+            assert other.line() == "rewritten"
+            other.finish()
+        assert (journal / "data.mdb").stat().st_ino != file
+        assert damaged_pages(store) == []
+        assert verify(store) == before
+        assert sum(table.bytes for table in gather(store).tables.values()) < size
 
 
 def test_large_values_are_read_from_their_pages(tmp_journal):
