@@ -25,10 +25,12 @@ from .lmdb_store import LmdbStore
 from .lmdb_tables import Touched
 from .salvage import Progress
 from .swap import WORKPLACE, make_ready, no_openers, withdraw
+from .tables import Table
 
 #: A piece of the copy ends after so many rows or bytes: others want to go on meanwhile.
 PIECE_ROWS = 256
 PIECE_BYTES = 1 << 20
+BLOB_ROWS = 4
 #: The copy is synced each time so many bytes were written, so that there is never much to sync at once.
 SYNC_BYTES = 16 << 20
 #: With fewer rows than this left, commits wait for them.
@@ -228,9 +230,10 @@ class _Copy:
         keys, self._touched.keys = self._touched.keys, {}
         for table, touched in keys.items():
             names = sorted(touched)
-            for start in range(0, len(names), PIECE_ROWS):
+            pieces = PIECE_ROWS if table is not Table.BLOBS else BLOB_ROWS
+            for start in range(0, len(names), pieces):
                 self._store._check_usable()
-                piece = names[start : start + PIECE_ROWS]
+                piece = names[start : start + pieces]
                 with self._store._shared as opened, self._store._begin_read(opened) as source:
                     rows = [(key, source.get(key, db=opened.tables[table])) for key in piece]
                 with self._env.begin(write=True, db=self._copy.tables[table]) as txn:

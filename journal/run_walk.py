@@ -225,6 +225,8 @@ class RunWalk:
         row: StoredRun | None = None
         with self.store.view() as tables:
             stored = _get(tables, Table.RUNS, key, unknown)
+            if stored is None and _is_being_purged(tables, key):
+                return FoundRun(key, [], False, None, None, [], frozenset())
             open_row = _get(tables, Table.OPEN, key, unknown)
             history = self._history(tables, key, faults)
             has_history = tables.last(Table.HISTORIES, *run_range(key)) is not None
@@ -325,6 +327,14 @@ def _merged(
     repeated = {entry for _, entry in log}
     merged = [(0, entry) for entry in history if entry not in repeated] + log
     return sorted(merged, key=lambda pair: pair[1].first_event)
+
+
+def _is_being_purged(tables: Tables, key: int) -> bool:
+    """Whether a run is gone, but for histories that are still to be deleted."""
+    try:
+        return key in read_facts(tables).purging
+    except JournalCorruptError:
+        return False
 
 
 def _not_purged(

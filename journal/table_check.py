@@ -59,6 +59,12 @@ class TableCheck:
                 is_known, value = _get(tables, Table.IDS, name)
                 if is_known and value is None:
                     faults.append(Fault(0, "the run has no row here", table=Table.IDS.value))
+                if row.status in CLOSED:
+                    kind = text_hash(self._journal_id, row.workflow_type)
+                    is_known, value = _get(tables, Table.CLOSED, closed_key(kind, row.closed_at, key))
+                    if is_known and value is None:
+                        what = "the run has ended, and has no row here"
+                        faults.append(Fault(0, what, table=Table.CLOSED.value))
             if examined.wake:
                 is_known, value = _get(tables, Table.DUE, PAIR.pack(examined.wake, key))
                 if is_known and value is None:

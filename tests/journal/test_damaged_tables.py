@@ -4,6 +4,7 @@ import random
 import re
 import shutil
 
+import msgspec
 import pytest
 from support.journals import entries_of, opened
 from support.moved_journals import (
@@ -23,7 +24,7 @@ from everact.journal import run_walk
 from everact.journal.backup import backup
 from everact.journal.errors import JournalCorruptError, JournalError
 from everact.journal.export import export_runs, import_runs
-from everact.journal.facts import Facts, facts_row
+from everact.journal.facts import Facts, facts_row, read_facts
 from everact.journal.fold import RunState
 from everact.journal.history_values import HistoryCodec, plain_text
 from everact.journal.lmdb_salvage import SalvageStore, damaged_pages, past_damage
@@ -34,11 +35,11 @@ from everact.journal.run_index import Request, StoredRun, decode_run, encode_req
 from everact.journal.snapshots import decode_state, encode_open, sealed
 from everact.journal.stats import gather
 from everact.journal.store import HAS_REQUEST, Entry, Location
-from everact.journal.tables import EVENT, NUMBER, PAIR, Table, text_hash
+from everact.journal.tables import EVENT, NUMBER, PAIR, Table, closed_key, text_hash
 from everact.journal.verify import verify
 
 PAGE_DAMAGE = ["zeros", "noise", "head", "rows"]
-TABLES = ["histories", "runs", "ids", "open", "due", "dedupe0"]
+TABLES = ["histories", "runs", "ids", "open", "due", "closed", "dedupe0"]
 
 
 def waiting_runs(first_key, number):
@@ -343,8 +344,9 @@ def test_an_open_row_of_a_run_that_has_ended_is_named(journal):
         ("ids", b"short", b"r", "is not one of this table"),
         ("due", PAIR.pack(5, 1), b"", "leads to run 1, which is not open"),
         ("due", b"short", b"", "is not one of this table"),
-        ("expires", PAIR.pack(2**62, 99_999), b"", "leads to run 99999, which is not there"),
-        ("expires", PAIR.pack(5, 1), b"", "has a time before the end of run 1"),
+        ("closed", b"x" * 16 + PAIR.pack(5, 99_999), b"", "leads to run 99999, which is not there"),
+        ("closed", b"x" * 16 + PAIR.pack(5, 1), b"", "has another type or another time than run 1"),
+        ("closed", b"short", b"", "is not one of this table"),
         ("dedupe1", b"x" * 16, b"damage", "cannot be read: the checksum of a row differs"),
         (
             "dedupe1",
@@ -388,10 +390,31 @@ def test_a_stray_row_is_named(journal, table, key, value, says):
     assert any(says in problem for problem in problems(journal)), problems(journal)
 
 
-def test_an_expiry_of_an_open_run_is_named(journal):
+def test_an_open_run_among_the_closed_ones_is_named(journal):
     key = key_of(journal, "t3")
-    put(journal, "expires", PAIR.pack(2**62, key), b"")
+    put(journal, "closed", b"x" * 16 + PAIR.pack(2**62, key), b"")
     assert any(f"leads to run {key}, which is open" in problem for problem in problems(journal))
+
+
+def test_a_closed_row_with_another_time_and_a_lost_one_are_named(journal):
+    row, _ = rows_of(journal, "closed")[0]
+    kind = row[:16]
+    at, key = PAIR.unpack(row[16:])
+    put(journal, "closed", row, None)
+    assert any("the run has ended, and has no row here" in problem for problem in problems(journal))
+    put(journal, "closed", closed_key(kind, at + 1, key), b"")
+    assert any(f"has another type or another time than run {key}" in problem for problem in problems(journal))
+
+
+def test_what_is_left_of_a_run_that_is_being_purged_is_no_damage(journal):
+    key = 99_999
+    value = rows_of(journal, "histories")[0][1]
+    put(journal, "histories", EVENT.pack(key, 1), value)
+    assert problems(journal)
+    with opened(journal) as store, store.view() as tables:
+        facts = read_facts(tables)
+    put(journal, "facts", *facts_row(msgspec.structs.replace(facts, highest_key=key, purging=[key])))
+    assert problems(journal) == []
 
 
 def test_wrong_facts_are_named(journal):

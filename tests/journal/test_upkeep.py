@@ -1,10 +1,10 @@
 """Purging and compacting a journal that no runtime has open: in commits of bounded size, and again after any kill."""
 
 import pytest
-from support.journals import entries_of, fill
+from support.journals import entries_of, fill, flip, make_journal
 from support.purges import check_tables
 
-from everact.journal import compaction, upkeep
+from everact.journal import blobs, compaction, upkeep
 from everact.journal import events as ev
 from everact.journal.errors import CommitUnknownError, JournalCorruptError
 from everact.journal.fault_points import armed
@@ -14,6 +14,7 @@ from everact.journal.memory_store import MemoryStore
 from everact.journal.payloads import Payload
 from everact.journal.purging import Selection
 from everact.journal.store import Position
+from everact.journal.tables import Table
 from everact.journal.upkeep import Upkeep
 
 NOW = 1_800_000_000_000_000
@@ -144,6 +145,49 @@ def test_a_purge_that_fails_in_any_commit_can_be_done_again(store, point, monkey
     assert check_tables(store).purging == []
 
 
+def test_large_payloads_go_with_their_last_run(store, monkeypatch):
+    monkeypatch.setattr(upkeep, "SPARE", 12)
+    monkeypatch.setattr(compaction, "PURGE_LEAST", 12)
+    monkeypatch.setattr(blobs, "SPILL", 100)
+    spiller = blobs.Spiller(store.journal_id)
+    shared = Payload("raw", b"shared" * 100)
+    for key in range(1, 4):
+        own = [Payload("raw", b"%d and %d" % (key, number) * 100) for number in range(5)]
+        start = ev.Turn((ev.WorkflowStarted("w", "r", "Order", (shared, *own)),))
+        end = ev.Turn((), (ev.WorkflowCancelled(),))
+        entries, found = spiller.spill_entries(
+            entries_of([(NOW + key, start), (NOW + key, end)], key, run_id=f"{key}")
+        )
+        store.append(store.position, entries, lambda changes, found=found: blobs.write_blobs(changes, found))
+
+    def addresses():
+        return {key[:16] for key, _ in store.rows(Table.BLOBS)}
+
+    assert len(addresses()) == 16
+    for key, left in ((1, 11), (2, 6), (3, 0)):
+        Upkeep(store, now).purge(Selection(workflow_id=f"w-{key}"))
+        Upkeep(store, now).empty_log()
+        assert len(addresses()) == left
+        with store.view() as tables:
+            assert not left or blobs.read_blob(tables, spiller.address(shared)) == shared
+    assert list(store.rows(Table.BLOB_RUNS)) == []
+    assert check_tables(store).purging == []
+
+
+def test_a_damaged_large_payload_stays_and_its_run_goes(store, monkeypatch, caplog):
+    monkeypatch.setattr(blobs, "SPILL", 100)
+    spiller = blobs.Spiller(store.journal_id)
+    start = ev.Turn((ev.WorkflowStarted("w", "r", "Order", (Payload("raw", b"large" * 100),)),))
+    end = ev.Turn((), (ev.WorkflowCancelled(),))
+    entries, found = spiller.spill_entries(entries_of([(NOW, start), (NOW, end)], 1, run_id="1"))
+    store.append(store.position, entries, lambda changes: blobs.write_blobs(changes, found))
+    ((key, _), _chunk) = store.rows(Table.BLOBS)
+    store.append(store.position, [], lambda changes: changes.put(Table.BLOBS, [(key, b"damage")]))
+    assert Upkeep(store, now).purge(Selection()) == 1
+    assert workflow_ids(store) == []
+    assert "large payloads of the purged run 1 stay" in caplog.text
+
+
 def test_no_commit_purges_much(store, monkeypatch):
     monkeypatch.setattr(upkeep, "SPARE", 50)
     fill(store, [run_of(key) for key in range(1, 101)])
@@ -155,8 +199,6 @@ def test_no_commit_purges_much(store, monkeypatch):
 
 
 def test_a_damaged_log_stops_it_and_changes_nothing(tmp_journal):
-    from support.journals import flip, make_journal
-
     make_journal(tmp_journal, [run_of(key) for key in range(1, 5)])
     flip(tmp_journal, 3)
     store = LmdbStore(tmp_journal, durability="os")
