@@ -28,11 +28,11 @@ from .swap import WORKPLACE, make_ready, no_openers, withdraw
 from .tables import Table
 
 #: A piece of the copy ends after so many rows or bytes: others want to go on meanwhile.
-PIECE_ROWS = 256
-PIECE_BYTES = 1 << 20
+PIECE_ROWS = 64
+PIECE_BYTES = 128 << 10
 BLOB_ROWS = 4
-#: The copy is synced each time so many bytes were written, so that there is never much to sync at once.
-SYNC_BYTES = 16 << 20
+#: The copy is synced each time so many bytes were written: commits, which sync too, wait for what is being synced.
+SYNC_BYTES = 1 << 20
 #: With fewer rows than this left, commits wait for them.
 FEW_ROWS = 64
 #: Rounds of catching up, and beginnings, before it is given up.
