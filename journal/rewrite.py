@@ -204,8 +204,6 @@ class _Copy:
     def finish(self) -> None:
         """Copy the rest and close; nothing is committed to the store meanwhile."""
         self._catch_up()
-        if self._touched.is_moved:
-            raise _MovedError
         with self._env.begin(write=True) as txn:
             txn.drop(self._copy.meta, delete=False)
             with self._store._shared as opened, opened.env.begin() as source:

@@ -4,13 +4,14 @@ import pytest
 from support.journals import entries_of, fill, flip, make_journal
 from support.purges import check_tables
 
-from everact.journal import blobs, compaction, upkeep
+from everact.journal import blobs, compaction, run_index, upkeep
 from everact.journal import events as ev
 from everact.journal.errors import CommitUnknownError, JournalCorruptError
 from everact.journal.fault_points import armed
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load
 from everact.journal.memory_store import MemoryStore
+from everact.journal.outbox import Outbox, acknowledge, write_messages
 from everact.journal.payloads import Payload
 from everact.journal.purging import Selection
 from everact.journal.store import Position
@@ -92,8 +93,8 @@ def test_keys_of_purged_runs_are_not_used_again(store):
 
 def test_a_run_that_was_moved_early_leaves_nothing_in_the_log(store, monkeypatch):
     """Its entries stand in the log and in the histories: purged from these alone, it would come back."""
-    monkeypatch.setattr(compaction, "CROWD", 5)
-    monkeypatch.setattr("everact.journal.run_index.CROWD", 5)
+    monkeypatch.setattr(compaction, "CROWD", 4)
+    monkeypatch.setattr(run_index, "CROWD", 4)
     monkeypatch.setattr(upkeep, "SPARE", 3)
     fill(store, [run_of(1, closed=False, events=10), run_of(2)])
     work = Upkeep(store, now)
@@ -106,6 +107,43 @@ def test_a_run_that_was_moved_early_leaves_nothing_in_the_log(store, monkeypatch
     assert Upkeep(store, now).purge(Selection(workflow_id="w-1")) == 1
     assert workflow_ids(store) == ["w-2"]
     check_tables(store)
+
+
+def test_a_closed_run_that_the_log_repeats_is_passed_over_until_the_log_has_moved_on(store, monkeypatch):
+    monkeypatch.setattr(compaction, "CROWD", 4)
+    monkeypatch.setattr(run_index, "CROWD", 4)
+    fill(store, [run_of(1, events=3)])
+    store.append(store.position, run_of(2)[:1])
+    work = Upkeep(store, now)
+    compactor = work._compactor
+    compactor._index.crowded.append(1)  # it was open when it became crowded
+    step = compactor.plan(0)
+    compactor.committed(step, store.append(store.position, [], step).sequence)
+    assert load(store).facts.early == [1]
+    assert 1 not in compactor._index.rows
+    counts = []
+    compactor.purger.request(iter([1]), counts.append)
+    list(work._steps())
+    assert counts == [0]
+    assert compactor.purger.log_repeats
+    assert workflow_ids(store) == ["w-2", "w-1"]
+    compactor.hurry()
+    compactor.purger.request(iter([1]), counts.append)
+    list(work._steps())
+    assert counts == [0, 1]
+    assert workflow_ids(store) == ["w-2"]
+    check_tables(store)
+
+
+def test_a_run_whose_messages_are_on_their_way_stays_until_they_are_acknowledged(store):
+    fill(store, [run_of(1), run_of(2)])
+    message = Outbox(store).new(7, 1, b"hello")
+    store.append(store.position, [], lambda changes: write_messages(changes, [message]))
+    assert Upkeep(store, now).purge(Selection()) == 1
+    assert workflow_ids(store) == ["w-1"]
+    store.append(store.position, [], lambda changes: acknowledge(changes, 7, message.sequence))
+    assert Upkeep(store, now).purge(Selection()) == 1
+    assert workflow_ids(store) == []
 
 
 @pytest.mark.parametrize(
