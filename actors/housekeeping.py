@@ -136,7 +136,8 @@ class Housekeeping:
                 shard.check()
         if dry_run or not keys:
             return len(keys)
-        shard.compactor.hurry()
+        if shard.compactor.is_in_log(keys):
+            shard.compactor.hurry()
         return int(await self._asked(iter(keys)))
 
     async def _asked(self, keys: Iterator[int]) -> Any:

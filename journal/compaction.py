@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -291,6 +291,12 @@ class Compactor:
         self._seals_early = bool(self._filled or self._facts.early)
         self._hurries = self._seals_early or bool(self._sealed_before)
         self.purger.log_repeats = False
+
+    def is_in_log(self, keys: Iterable[int]) -> bool:
+        """Whether the log may hold entries of any of these runs."""
+        early = {*self._facts.early, *self._facts.early_before}
+        rows = self._index.rows
+        return any(key in rows or key in early for key in keys)
 
     def first_closed(self) -> dict[str, int]:
         """When the first run of each type has closed that the log may still hold, microseconds."""

@@ -1,10 +1,10 @@
 """Taking closed runs out of the tables, a few with each commit.
 
 A run is purged once the log holds nothing of it any more. Its rows go in one transaction, and from there on nobody
-finds it; its histories go with them when they are short. Of a long one they go in later commits: until then the facts
-name it, so a purge that was killed goes on at the next start. Keys of runs are never used again, so a new run of the
-same workflow id has nothing to do with what is left of the old one. Request ids stay for their window: a repeat of what
-was sent to a purged run is still recognised.
+finds it; its histories and large payloads go with them when they are small. Those of a large one go in later commits:
+until then the facts name it, so a purge that was killed goes on at the next start. Keys of runs are never used again,
+so a new run of the same workflow id has nothing to do with what is left of the old one. Request ids stay for their
+window: a repeat of what was sent to a purged run is still recognised.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ log = logging.getLogger("everact.runtime")
 
 #: What purging a run costs beside its rows of the histories, in entries that are moved.
 PURGE_COST = 4
+#: What giving up a large payload costs.
+BLOB_COST = 10
 #: A commit purges for at least so much, and for so much more with each entry that it appends: runs can end no faster.
 PURGE_LEAST = 48
 PURGE_PER_ENTRY = 10
@@ -103,7 +105,7 @@ class Purge:
         Args:
             journal_id: Of the journal.
             left: Runs that are gone but for their histories.
-            rows: At most so many rows of the histories are deleted.
+            rows: At most so many rows of the histories are deleted, or fewer and some large payloads.
         """
         self._journal_id = journal_id
         self._left = left
@@ -136,11 +138,19 @@ class Purge:
             if rows > 0:
                 rows -= changes.remove(Table.HISTORIES, *run_range(key), rows)
             if rows > 0:
-                rows -= release_blobs(changes, key, rows)
+                rows -= BLOB_COST * self._release(changes, key, -(-rows // BLOB_COST))
             if rows <= 0:
                 left.append(key)
         fault_point("purge.written")
         return left
+
+    @staticmethod
+    def _release(changes: Changes, key: int, limit: int) -> int:
+        try:
+            return release_blobs(changes, key, limit)
+        except JournalCorruptError as error:  # what is damaged stays; the run is gone all the same
+            log.error("large payloads of the purged run %d stay: %s", key, error)  # noqa: TRY400
+            return 0
 
 
 class PurgeRequest:

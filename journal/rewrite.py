@@ -25,12 +25,14 @@ from .lmdb_store import LmdbStore
 from .lmdb_tables import Touched
 from .salvage import Progress
 from .swap import WORKPLACE, make_ready, no_openers, withdraw
+from .tables import Table
 
 #: A piece of the copy ends after so many rows or bytes: others want to go on meanwhile.
-PIECE_ROWS = 256
-PIECE_BYTES = 1 << 20
-#: The copy is synced each time so many bytes were written, so that there is never much to sync at once.
-SYNC_BYTES = 16 << 20
+PIECE_ROWS = 64
+PIECE_BYTES = 128 << 10
+BLOB_ROWS = 4
+#: The copy is synced each time so many bytes were written: commits, which sync too, wait for what is being synced.
+SYNC_BYTES = 1 << 20
 #: With fewer rows than this left, commits wait for them.
 FEW_ROWS = 64
 #: Rounds of catching up, and beginnings, before it is given up.
@@ -202,8 +204,6 @@ class _Copy:
     def finish(self) -> None:
         """Copy the rest and close; nothing is committed to the store meanwhile."""
         self._catch_up()
-        if self._touched.is_moved:
-            raise _MovedError
         with self._env.begin(write=True) as txn:
             txn.drop(self._copy.meta, delete=False)
             with self._store._shared as opened, opened.env.begin() as source:
@@ -228,9 +228,10 @@ class _Copy:
         keys, self._touched.keys = self._touched.keys, {}
         for table, touched in keys.items():
             names = sorted(touched)
-            for start in range(0, len(names), PIECE_ROWS):
+            pieces = PIECE_ROWS if table is not Table.BLOBS else BLOB_ROWS
+            for start in range(0, len(names), pieces):
                 self._store._check_usable()
-                piece = names[start : start + PIECE_ROWS]
+                piece = names[start : start + pieces]
                 with self._store._shared as opened, self._store._begin_read(opened) as source:
                     rows = [(key, source.get(key, db=opened.tables[table])) for key in piece]
                 with self._env.begin(write=True, db=self._copy.tables[table]) as txn:

@@ -70,7 +70,8 @@ class Upkeep:
         keys = [key for key in select(self._index, selection) if key]
         if dry_run or not keys:
             return len(keys)
-        self.empty_log()
+        if self._compactor.is_in_log(keys):
+            self.empty_log()
         counts: list[int] = []
         taken = 0
 

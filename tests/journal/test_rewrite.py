@@ -106,7 +106,7 @@ def test_the_file_keeps_its_rights(store, tmp_journal):
 
 
 def during_copy(monkeypatch, act, passes=3):
-    """Let ``act`` happen between two pieces of the copy."""
+    """Let ``act`` happen between two pieces of the copy, which has 17 of them."""
     monkeypatch.setattr(room, "PIECE_ROWS", 10)
     count = room._Copy._count
     left = passes

@@ -1,19 +1,21 @@
 """Purging and compacting a journal that no runtime has open: in commits of bounded size, and again after any kill."""
 
 import pytest
-from support.journals import entries_of, fill
+from support.journals import entries_of, fill, flip, make_journal
 from support.purges import check_tables
 
-from everact.journal import compaction, upkeep
+from everact.journal import blobs, compaction, run_index, upkeep
 from everact.journal import events as ev
 from everact.journal.errors import CommitUnknownError, JournalCorruptError
 from everact.journal.fault_points import armed
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load
 from everact.journal.memory_store import MemoryStore
+from everact.journal.outbox import Outbox, acknowledge, write_messages
 from everact.journal.payloads import Payload
 from everact.journal.purging import Selection
 from everact.journal.store import Position
+from everact.journal.tables import Table
 from everact.journal.upkeep import Upkeep
 
 NOW = 1_800_000_000_000_000
@@ -91,8 +93,8 @@ def test_keys_of_purged_runs_are_not_used_again(store):
 
 def test_a_run_that_was_moved_early_leaves_nothing_in_the_log(store, monkeypatch):
     """Its entries stand in the log and in the histories: purged from these alone, it would come back."""
-    monkeypatch.setattr(compaction, "CROWD", 5)
-    monkeypatch.setattr("everact.journal.run_index.CROWD", 5)
+    monkeypatch.setattr(compaction, "CROWD", 4)
+    monkeypatch.setattr(run_index, "CROWD", 4)
     monkeypatch.setattr(upkeep, "SPARE", 3)
     fill(store, [run_of(1, closed=False, events=10), run_of(2)])
     work = Upkeep(store, now)
@@ -105,6 +107,43 @@ def test_a_run_that_was_moved_early_leaves_nothing_in_the_log(store, monkeypatch
     assert Upkeep(store, now).purge(Selection(workflow_id="w-1")) == 1
     assert workflow_ids(store) == ["w-2"]
     check_tables(store)
+
+
+def test_a_closed_run_that_the_log_repeats_is_passed_over_until_the_log_has_moved_on(store, monkeypatch):
+    monkeypatch.setattr(compaction, "CROWD", 4)
+    monkeypatch.setattr(run_index, "CROWD", 4)
+    fill(store, [run_of(1, events=3)])
+    store.append(store.position, run_of(2)[:1])
+    work = Upkeep(store, now)
+    compactor = work._compactor
+    compactor._index.crowded.append(1)  # it was open when it became crowded
+    step = compactor.plan(0)
+    compactor.committed(step, store.append(store.position, [], step).sequence)
+    assert load(store).facts.early == [1]
+    assert 1 not in compactor._index.rows
+    counts = []
+    compactor.purger.request(iter([1]), counts.append)
+    list(work._steps())
+    assert counts == [0]
+    assert compactor.purger.log_repeats
+    assert workflow_ids(store) == ["w-2", "w-1"]
+    compactor.hurry()
+    compactor.purger.request(iter([1]), counts.append)
+    list(work._steps())
+    assert counts == [0, 1]
+    assert workflow_ids(store) == ["w-2"]
+    check_tables(store)
+
+
+def test_a_run_whose_messages_are_on_their_way_stays_until_they_are_acknowledged(store):
+    fill(store, [run_of(1), run_of(2)])
+    message = Outbox(store).new(7, 1, b"hello")
+    store.append(store.position, [], lambda changes: write_messages(changes, [message]))
+    assert Upkeep(store, now).purge(Selection()) == 1
+    assert workflow_ids(store) == ["w-1"]
+    store.append(store.position, [], lambda changes: acknowledge(changes, 7, message.sequence))
+    assert Upkeep(store, now).purge(Selection()) == 1
+    assert workflow_ids(store) == []
 
 
 @pytest.mark.parametrize(
@@ -144,6 +183,49 @@ def test_a_purge_that_fails_in_any_commit_can_be_done_again(store, point, monkey
     assert check_tables(store).purging == []
 
 
+def test_large_payloads_go_with_their_last_run(store, monkeypatch):
+    monkeypatch.setattr(upkeep, "SPARE", 12)
+    monkeypatch.setattr(compaction, "PURGE_LEAST", 12)
+    monkeypatch.setattr(blobs, "SPILL", 100)
+    spiller = blobs.Spiller(store.journal_id)
+    shared = Payload("raw", b"shared" * 100)
+    for key in range(1, 4):
+        own = [Payload("raw", b"%d and %d" % (key, number) * 100) for number in range(5)]
+        start = ev.Turn((ev.WorkflowStarted("w", "r", "Order", (shared, *own)),))
+        end = ev.Turn((), (ev.WorkflowCancelled(),))
+        entries, found = spiller.spill_entries(
+            entries_of([(NOW + key, start), (NOW + key, end)], key, run_id=f"{key}")
+        )
+        store.append(store.position, entries, lambda changes, found=found: blobs.write_blobs(changes, found))
+
+    def addresses():
+        return {key[:16] for key, _ in store.rows(Table.BLOBS)}
+
+    assert len(addresses()) == 16
+    for key, left in ((1, 11), (2, 6), (3, 0)):
+        Upkeep(store, now).purge(Selection(workflow_id=f"w-{key}"))
+        Upkeep(store, now).empty_log()
+        assert len(addresses()) == left
+        with store.view() as tables:
+            assert not left or blobs.read_blob(tables, spiller.address(shared)) == shared
+    assert list(store.rows(Table.BLOB_RUNS)) == []
+    assert check_tables(store).purging == []
+
+
+def test_a_damaged_large_payload_stays_and_its_run_goes(store, monkeypatch, caplog):
+    monkeypatch.setattr(blobs, "SPILL", 100)
+    spiller = blobs.Spiller(store.journal_id)
+    start = ev.Turn((ev.WorkflowStarted("w", "r", "Order", (Payload("raw", b"large" * 100),)),))
+    end = ev.Turn((), (ev.WorkflowCancelled(),))
+    entries, found = spiller.spill_entries(entries_of([(NOW, start), (NOW, end)], 1, run_id="1"))
+    store.append(store.position, entries, lambda changes: blobs.write_blobs(changes, found))
+    ((key, _), _chunk) = store.rows(Table.BLOBS)
+    store.append(store.position, [], lambda changes: changes.put(Table.BLOBS, [(key, b"damage")]))
+    assert Upkeep(store, now).purge(Selection()) == 1
+    assert workflow_ids(store) == []
+    assert "large payloads of the purged run 1 stay" in caplog.text
+
+
 def test_no_commit_purges_much(store, monkeypatch):
     monkeypatch.setattr(upkeep, "SPARE", 50)
     fill(store, [run_of(key) for key in range(1, 101)])
@@ -155,8 +237,6 @@ def test_no_commit_purges_much(store, monkeypatch):
 
 
 def test_a_damaged_log_stops_it_and_changes_nothing(tmp_journal):
-    from support.journals import flip, make_journal
-
     make_journal(tmp_journal, [run_of(key) for key in range(1, 5)])
     flip(tmp_journal, 3)
     store = LmdbStore(tmp_journal, durability="os")
