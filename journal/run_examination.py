@@ -8,12 +8,11 @@ import msgspec
 
 from . import events as ev
 from .blobs import Spiller
-from .errors import JournalCorruptError
 from .fold import PendingActivity, RunState
 from .run_check import RunCheck
 from .run_index import CLOSED, StoredRun
 from .run_walk import Fault, FoundRun
-from .snapshots import decode_open, decode_state, encode_open
+from .snapshots import HAS_BLOBS, OpenRun, decode_open, encode_open
 from .tables import Table
 
 #: What of a fold is not in a snapshot.
@@ -59,7 +58,8 @@ def examine(found: FoundRun, spiller: Spiller) -> Examined:
     check = RunCheck(found.key)
     faults = list(found.faults)
     requests: list[SeenRequest] = []
-    snapshot, wake = _snapshot(found, faults)
+    snapshot = found.snapshot
+    wake = decode_open(found.open_row).wake if found.open_row is not None and snapshot is not None else 0
     differences: list[Fault] | None = None
     lost = sorted(fault.event for fault in faults if fault.table == Table.HISTORIES.value)
     for sequence, entry in found.entries:
@@ -100,16 +100,6 @@ def _open_fault(message: str) -> Fault:
     return Fault(0, message, table=Table.OPEN.value)
 
 
-def _snapshot(found: FoundRun, faults: list[Fault]) -> tuple[RunState | None, int]:
-    if found.open_row is None:
-        return None, 0
-    try:
-        return decode_state(found.open_row), decode_open(found.open_row).wake
-    except JournalCorruptError as error:
-        faults.append(_open_fault(str(error)))
-        return None, 0
-
-
 def _missing_end(found: FoundRun, check: RunCheck, snapshot: RunState | None) -> Fault | None:
     """Whether the tables know of later events than there are."""
     if not found.entries:
@@ -129,13 +119,18 @@ def _compared(found: FoundRun, state: RunState, snapshot: RunState, spiller: Spi
     expected, _wake = encode_open(state, spiller)
     if expected == found.open_row:
         return []
-    state = spiller.spill_state(state)
     wrong = [
         name for name in RunState.__slots__ if name not in _LEFT_OUT and not _same(name, state, snapshot)
     ]
-    if decode_open(expected) != decode_open(found.open_row):
+    if _needs(expected) != _needs(found.open_row):
         wrong.append("what it needs")
     return [_open_fault(f"it differs from the events in: {', '.join(wrong)}")] if wrong else []
+
+
+def _needs(row: bytes) -> OpenRun:
+    """What is needed at start; how large a payload must be to stand elsewhere may have changed since."""
+    found = decode_open(row)
+    return found._replace(needs=found.needs & ~HAS_BLOBS)
 
 
 def _same(name: str, state: RunState, snapshot: RunState) -> bool:
