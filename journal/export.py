@@ -98,7 +98,7 @@ def _examined(walk: RunWalk, key: int) -> tuple[FoundRun, RunCheck, str]:
     """A run, what its events are, and why they are not all whole."""
     while True:
         found = walk.look(key)
-        examined = examine(found, walk)
+        examined = examine(found, walk.spiller)
         check = examined.check
         if check.is_whole:
             return found, check, ""

@@ -8,12 +8,11 @@ import msgspec
 
 from . import events as ev
 from .blobs import Spiller
-from .errors import JournalCorruptError
 from .fold import PendingActivity, RunState
 from .run_check import RunCheck
 from .run_index import CLOSED, StoredRun
-from .run_walk import Fault, FoundRun, RunWalk
-from .snapshots import HAS_BLOBS, decode_open, decode_state, encode_open
+from .run_walk import Fault, FoundRun
+from .snapshots import HAS_BLOBS, OpenRun, decode_open, encode_open
 from .tables import Table
 
 #: What of a fold is not in a snapshot.
@@ -54,12 +53,13 @@ class Examined(NamedTuple):
     wake: int
 
 
-def examine(found: FoundRun, walk: RunWalk) -> Examined:
+def examine(found: FoundRun, spiller: Spiller) -> Examined:
     """Check the events of a run, and its rows in the tables of runs and of open runs against them."""
     check = RunCheck(found.key)
     faults = list(found.faults)
     requests: list[SeenRequest] = []
-    snapshot, wake = _snapshot(found, faults, walk)
+    snapshot = found.snapshot
+    wake = decode_open(found.open_row).wake if found.open_row is not None and snapshot is not None else 0
     differences: list[Fault] | None = None
     lost = sorted(fault.event for fault in faults if fault.table == Table.HISTORIES.value)
     for sequence, entry in found.entries:
@@ -76,7 +76,7 @@ def examine(found: FoundRun, walk: RunWalk) -> Examined:
         # Turns that only deliver leave the number of the last event as it was: one of the states is the snapshot's.
         is_there = snapshot is not None and check.is_whole and check.state.last_event == snapshot.last_event
         if snapshot is not None and is_there and differences != []:
-            differences = _compared(found, check.state, snapshot, walk.spiller)
+            differences = _compared(found, check.state, snapshot, spiller)
     if any(fault.table == Table.BLOBS.value for fault in faults):
         check.is_whole = False
     if check.is_whole:
@@ -100,17 +100,6 @@ def _open_fault(message: str) -> Fault:
     return Fault(0, message, table=Table.OPEN.value)
 
 
-def _snapshot(found: FoundRun, faults: list[Fault], walk: RunWalk) -> tuple[RunState | None, int]:
-    if found.open_row is None:
-        return None, 0
-    try:
-        with walk.store.view() as tables:
-            return decode_state(found.open_row, tables), decode_open(found.open_row).wake
-    except JournalCorruptError as error:
-        faults.append(_open_fault(str(error)))
-        return None, 0
-
-
 def _missing_end(found: FoundRun, check: RunCheck, snapshot: RunState | None) -> Fault | None:
     """Whether the tables know of later events than there are."""
     if not found.entries:
@@ -127,14 +116,21 @@ def _missing_end(found: FoundRun, check: RunCheck, snapshot: RunState | None) ->
 def _compared(found: FoundRun, state: RunState, snapshot: RunState, spiller: Spiller) -> list[Fault]:
     """Where the row of an open run differs from the fold of its events up to there."""
     assert found.open_row is not None
+    expected, _wake = encode_open(state, spiller)
+    if expected == found.open_row:
+        return []
     wrong = [
         name for name in RunState.__slots__ if name not in _LEFT_OUT and not _same(name, state, snapshot)
     ]
-    expected, there = decode_open(encode_open(state, spiller)[0]), decode_open(found.open_row)
-    # Which payloads are large may have been something else when it was written.
-    if expected._replace(needs=expected.needs | HAS_BLOBS) != there._replace(needs=there.needs | HAS_BLOBS):
+    if _needs(expected) != _needs(found.open_row):
         wrong.append("what it needs")
     return [_open_fault(f"it differs from the events in: {', '.join(wrong)}")] if wrong else []
+
+
+def _needs(row: bytes) -> OpenRun:
+    """What is needed at start; how large a payload must be to stand elsewhere may have changed since."""
+    found = decode_open(row)
+    return found._replace(needs=found.needs & ~HAS_BLOBS)
 
 
 def _same(name: str, state: RunState, snapshot: RunState) -> bool:

@@ -12,9 +12,11 @@ from typing import NamedTuple
 from .blobs import Spiller, whole_entry
 from .errors import JournalCorruptError
 from .facts import Facts, read_facts
+from .fold import RunState
 from .history_values import HistoryCodec
 from .run_index import StoredRun, decode_run, history_entries
 from .salvage import Damage, Progress, readable_records
+from .snapshots import decode_state
 from .store import HAS_BLOBS, Entry, JournalStore, Location, Position, Segments, Tables
 from .tables import EVENT, NUMBER, Table, run_range
 
@@ -49,6 +51,7 @@ class FoundRun(NamedTuple):
         has_history: Whether the histories have something of it, readable or not.
         row: Its row in the table of runs, if there is one that can be read.
         open_row: Its row in the table of open runs, if there is one that can be read.
+        snapshot: What that row holds, with its large payloads; None when it is damaged.
         faults: What cannot be read, and where log and histories contradict each other.
         unknown: Tables whose row of this run cannot be read, so that it is not known whether there is one.
     """
@@ -58,6 +61,7 @@ class FoundRun(NamedTuple):
     has_history: bool
     row: StoredRun | None
     open_row: bytes | None
+    snapshot: RunState | None
     faults: list[Fault]
     unknown: frozenset[Table]
 
@@ -226,8 +230,14 @@ class RunWalk:
         with self.store.view() as tables:
             stored = _get(tables, Table.RUNS, key, unknown)
             if stored is None and Table.RUNS not in unknown and key in _purging(tables):
-                return FoundRun(key, [], False, None, None, [], frozenset())
+                return FoundRun(key, [], False, None, None, None, [], frozenset())
             open_row = _get(tables, Table.OPEN, key, unknown)
+            snapshot = None
+            if open_row is not None:
+                try:
+                    snapshot = decode_state(open_row, tables)
+                except JournalCorruptError as error:
+                    faults.append(Fault(0, str(error), table=Table.OPEN.value))
             history = self._history(tables, key, faults)
             has_history = tables.last(Table.HISTORIES, *run_range(key)) is not None
             log = self._logged(tables, key)
@@ -239,7 +249,7 @@ class RunWalk:
                 unknown.add(Table.RUNS)
         through = row.through if row is not None else None
         entries = self._whole(_merged(history, log, through, faults), faults)
-        return FoundRun(key, entries, has_history, row, open_row, faults, frozenset(unknown))
+        return FoundRun(key, entries, has_history, row, open_row, snapshot, faults, frozenset(unknown))
 
     def _whole(self, entries: list[tuple[int, Entry]], faults: list[Fault]) -> list[tuple[int, Entry]]:
         """The entries with their large payloads; one that lacks some keeps the references, and is a fault."""

@@ -240,7 +240,7 @@ class TableCheck:
         found = _input(entries, request.event)
         if found is None:  # it is not moved yet, or hit by damage
             whole = self._walk.look(request.run_key)
-            if not examine(whole, self._walk).check.is_whole:
+            if not examine(whole, self._walk.spiller).check.is_whole:
                 raise JournalCorruptError("part of the run cannot be read")
             found = _input([entry for _, entry in whole.entries], request.event)
         return found

@@ -183,7 +183,7 @@ class _Verification:
             )
 
     def _look(self, found: FoundRun) -> tuple[Examined, list[Fault]]:
-        examined = examine(found, self._walk)
+        examined = examine(found, self._walk.spiller)
         return examined, examined.faults + self._check.of_run(found, examined)
 
     def _wrong(self, run_key: int, fault: Fault) -> None:
