@@ -14,7 +14,7 @@ from ..journal.coded_fields import About
 from ..journal.errors import PayloadCodecError
 from ..journal.failures import Failure, full_text, one_line
 from ..journal.fold import RunState
-from ..journal.run_index import RunRow
+from ..journal.run_row import RunRow
 from .event_coder import EventCoder
 
 

@@ -156,7 +156,7 @@ class Messenger:
         try:
             shard.intake.admit(args)
         except JournalFullError:
-            if not request_id or shard.index.request(actor.workflow_id, request_id) is None:
+            if not request_id or shard.index.requests.find(actor.workflow_id, request_id) is None:
                 raise
 
     def _digest(self, kind: str, name: str, payloads: Sequence[Payload]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 
 from ..journal.events import RetryRecord
 from ..journal.purging import Selection
-from ..journal.run_index import CLOSED
+from ..journal.run_status import CLOSED
 
 #: An activity attempt may take this long unless its options say otherwise.
 START_TO_CLOSE_TIMEOUT = timedelta(minutes=5)

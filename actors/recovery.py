@@ -12,7 +12,7 @@ from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
 from ..journal.loading import Loaded, due_runs, has_due_runs, load, open_runs
 from ..journal.outbox import Outbox
-from ..journal.run_index import RunRow
+from ..journal.run_row import RunRow
 from ..journal.writer import Raise, settle
 from .errors import WorkflowNotRegisteredError
 from .mailbox import OUTCOMES

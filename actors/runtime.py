@@ -21,7 +21,7 @@ from ..journal.lmdb_store import MAP_SIZE, LmdbStore
 from ..journal.payload_limits import PayloadLimits
 from ..journal.payloads import PayloadConverter
 from ..journal.rewrite import Rewritten
-from ..journal.run_index import STATUSES
+from ..journal.run_status import STATUSES
 from ..journal.space import LEAST_QUOTA, SpaceLimits
 from ..journal.store import JournalStore
 from ..journal.type_converters import TypeConverter, TypeUpgrade

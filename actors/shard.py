@@ -31,7 +31,9 @@ from ..journal.fold import RunState
 from ..journal.ids import random_id
 from ..journal.payload_limits import PayloadLimits, PayloadSizes
 from ..journal.payloads import Payload, PayloadConverter
-from ..journal.run_index import Request, RunIndex, RunRow
+from ..journal.request_ids import Request
+from ..journal.run_index import RunIndex
+from ..journal.run_row import RunRow
 from ..journal.space import SpaceLimits
 from ..journal.store import JournalStore
 from ..journal.writer import Batch, GroupCommit, Raise
@@ -471,7 +473,7 @@ class Shard:
         self, workflow_id: str, request_id: str, digest: bytes, name: str, args: Sequence[Payload]
     ) -> WorkflowActor | None:
         actor = self._starts.get((workflow_id, request_id))
-        request = None if actor is not None else self.index.request(workflow_id, request_id)
+        request = None if actor is not None else self.index.requests.find(workflow_id, request_id)
         if request is not None:
             actor = self._receiver(request)
             if actor is None:  # starting again would do twice what was asked for once
@@ -497,7 +499,7 @@ class Shard:
 
     def answered_before(self, actor: WorkflowActor, event: Any, reply: Reply) -> bool:
         """Whether a message was seen before by its request id; then it is answered as it was then."""
-        seen = self.index.request(actor.workflow_id, event.request_id) if event.request_id else None
+        seen = self.index.requests.find(actor.workflow_id, event.request_id) if event.request_id else None
         if seen is None:
             return False
         receiver = self._receiver(seen)

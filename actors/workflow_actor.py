@@ -17,7 +17,8 @@ from ..journal import events as ev
 from ..journal.errors import EveractError, JournalCorruptError, JournalError, PayloadTooLargeError
 from ..journal.failures import Failure, safe_message
 from ..journal.fold import RunState
-from ..journal.run_index import Request, status_flags
+from ..journal.request_ids import Request
+from ..journal.run_status import status_flags
 from ..journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 from ..journal.writer import DURABLE, Batch, Raise, settle
 from .actor_coding import ActorCoding, PausedError
@@ -477,7 +478,7 @@ class WorkflowActor:
         for number, event in enumerate(record.inputs, first):
             if isinstance(event, ev.WITH_DIGEST) and event.request_id:
                 flags |= HAS_REQUEST
-                shard.index.reserve(
+                shard.index.requests.reserve(
                     self.workflow_id, event.request_id, Request(self.key, number, event.digest)
                 )
         if type(record) is ev.Turn and record.outputs and isinstance(record.outputs[-1], ev.OUTCOMES):

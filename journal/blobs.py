@@ -10,58 +10,21 @@ With encryption the stored bytes of equal values differ, so they have different 
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
-
-import msgspec
-import zstandard
 
 from . import events as ev
+from .blob_table import Blob, blob_runs, damaged_blob, read_blob
 from .coded_fields import map_event, map_failure
-from .errors import JournalCorruptError
 from .fold import RunState
 from .payloads import Payload
-from .row_checksum import sealed, unsealed
-from .store import HAS_BLOBS, Changes, Entry, JournalStore, Tables
-from .tables import HASH_SIZE, NUMBER, Table, run_range
+from .store import HAS_BLOBS, Entry, Tables
+from .tables import HASH_SIZE
 
 #: Payloads of more bytes than this leave their records.
 SPILL = 64 << 10
-#: Bytes of one row of a blob: large values of LMDB need pages in a row, which a used file has few of.
-CHUNK = 256 << 10
 #: Encoding of the payload that refers to a blob; its data is the address.
 REFERENCE = "blob"
-#: zstd level of blobs.
-LEVEL = 1
-
-#: Bytes of the number of a chunk, behind the address.
-CHUNK_NUMBER = 4
-
-_PLAIN, _ZSTD = 0, 1
-
-
-class Blob(NamedTuple):
-    """A payload on its way into the table."""
-
-    address: bytes
-    payload: Payload
-
-
-class _Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The row at the address itself; the rows behind it, (address, number of the chunk), hold the bytes."""
-
-    runs: int
-    kind: int
-    size: int
-    chunks: int
-    encoding: str
-    check: int
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Header).decode
 
 
 class Spiller:
@@ -211,96 +174,6 @@ def references(record: ev.Record) -> list[bytes]:
     return found
 
 
-# --- the table
-
-
-def write_blobs(changes: Changes, blobs: Iterable[tuple[int, Blob]]) -> None:
-    """Store blobs, each with the key of the run that refers to it; what is there already is counted."""
-    for run_key, blob in blobs:
-        reference = NUMBER.pack(run_key) + blob.address
-        if changes.get(Table.BLOB_RUNS, reference) is not None:
-            continue
-        changes.put(Table.BLOB_RUNS, [(reference, b"")])
-        known = changes.get(Table.BLOBS, blob.address)
-        if known is not None:
-            _put_header(changes, blob.address, _with_runs(_header(blob.address, known), 1))
-            continue
-        data = blob.payload.data
-        packed = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(data)
-        kind = _ZSTD if len(packed) < len(data) * 0.9 else _PLAIN
-        stored = packed if kind == _ZSTD else data
-        chunks = [stored[at : at + CHUNK] for at in range(0, len(stored), CHUNK)]
-        rows = [(blob.address + n.to_bytes(CHUNK_NUMBER, "big"), chunk) for n, chunk in enumerate(chunks)]
-        check = zlib.crc32(stored)
-        header = _Header(1, kind, len(data), len(chunks), blob.payload.encoding, check)
-        _put_header(changes, blob.address, header)
-        changes.put(Table.BLOBS, rows)
-
-
-def release_blobs(changes: Changes, run_key: int, limit: int = 1 << 30) -> int:
-    """A run is purged: its references go, and the blobs that nobody else refers to.
-
-    Args:
-        changes: The transaction.
-        run_key: The run.
-        limit: At most so many references, so that one transaction stays small.
-
-    Returns:
-        How many references went; fewer than ``limit`` when none is left.
-    """
-    gone: list[bytes] = []
-    for key, _ in changes.scan(Table.BLOB_RUNS, *run_range(run_key)):
-        if len(gone) == limit:
-            break
-        gone.append(key)
-    for key in gone:
-        address = key[NUMBER.size :]
-        known = changes.get(Table.BLOBS, address)
-        if known is None:
-            continue
-        header = _header(address, known)
-        if header.runs > 1:
-            _put_header(changes, address, _with_runs(header, -1))
-        else:
-            changes.delete(Table.BLOBS, [address, *_chunk_keys(address, header)])
-    changes.delete(Table.BLOB_RUNS, gone)
-    return len(gone)
-
-
-def read_blob(tables: Tables, address: bytes) -> Payload:
-    """A payload by its address.
-
-    Raises:
-        JournalCorruptError: It is missing or damaged.
-    """
-    header = _find(tables, address)
-    stored = b"".join(_chunk(tables, address, key) for key in _chunk_keys(address, header))
-    return Payload(header.encoding, _unpacked(address, header, stored))
-
-
-def stream_blob(store: JournalStore, address: bytes) -> Iterator[bytes]:
-    """The data of a payload piece by piece, for who need not have all of it in memory.
-
-    Raises:
-        JournalCorruptError: It is missing or damaged.
-    """
-    with store.view() as tables:
-        header = _find(tables, address)
-    unpack = zstandard.ZstdDecompressor().decompressobj() if header.kind == _ZSTD else None
-    check = 0
-    for key in _chunk_keys(address, header):
-        with store.view() as tables:
-            piece = _chunk(tables, address, key)
-        try:
-            data = piece if unpack is None else unpack.decompress(piece)
-        except zstandard.ZstdError as error:
-            raise _damaged(address, str(error)) from error
-        check = zlib.crc32(piece, check)
-        yield data
-    if check != header.check:
-        raise _damaged(address, "its checksum differs")
-
-
 def check_blob(tables: Tables, address: bytes, spiller: Spiller) -> int:
     """Read a blob in full and compare it with its address; returns how many runs it says refer to it.
 
@@ -308,63 +181,5 @@ def check_blob(tables: Tables, address: bytes, spiller: Spiller) -> int:
         JournalCorruptError: It is missing or damaged.
     """
     if spiller.address(read_blob(tables, address)) != address:
-        raise _damaged(address, "its content differs from its address")
-    return _find(tables, address).runs
-
-
-def has_chunk(tables: Tables, key: bytes) -> bool:
-    """Whether a row behind an address is a part of its blob.
-
-    Raises:
-        JournalCorruptError: The blob is damaged.
-    """
-    address = key[:HASH_SIZE]
-    row = tables.get(Table.BLOBS, address)
-    return row is not None and key in _chunk_keys(address, _header(address, row))
-
-
-def _find(tables: Tables, address: bytes) -> _Header:
-    row = tables.get(Table.BLOBS, address)
-    if row is None:
-        raise _damaged(address, "it is missing")
-    return _header(address, row)
-
-
-def _header(address: bytes, row: bytes) -> _Header:
-    try:
-        return _decode(unsealed(row))
-    except (JournalCorruptError, msgspec.MsgspecError) as error:
-        raise _damaged(address, str(error)) from error
-
-
-def _with_runs(header: _Header, more: int) -> _Header:
-    return msgspec.structs.replace(header, runs=header.runs + more)
-
-
-def _put_header(changes: Changes, address: bytes, header: _Header) -> None:
-    changes.put(Table.BLOBS, [(address, sealed(_encode(header)))])
-
-
-def _chunk_keys(address: bytes, header: _Header) -> list[bytes]:
-    return [address + number.to_bytes(CHUNK_NUMBER, "big") for number in range(header.chunks)]
-
-
-def _chunk(tables: Tables, address: bytes, key: bytes) -> bytes:
-    chunk = tables.get(Table.BLOBS, key)
-    if chunk is None:
-        raise _damaged(address, "a part of it is missing")
-    return chunk
-
-
-def _unpacked(address: bytes, header: _Header, stored: bytes) -> bytes:
-    if zlib.crc32(stored) != header.check:
-        raise _damaged(address, "its checksum differs")
-    try:
-        data = zstandard.ZstdDecompressor().decompress(stored) if header.kind == _ZSTD else stored
-    except zstandard.ZstdError as error:
-        raise _damaged(address, str(error)) from error
-    return data
-
-
-def _damaged(address: bytes, reason: str) -> JournalCorruptError:
-    return JournalCorruptError(f"the large payload {address.hex()} cannot be read: {reason}")
+        raise damaged_blob(address, "its content differs from its address")
+    return blob_runs(tables, address)

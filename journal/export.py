@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from . import events as ev
-from .blobs import Spiller, write_blobs
+from .blob_table import write_blobs
+from .blobs import Spiller
 from .errors import ImportRefusedError, JournalCorruptError
 from .lmdb_salvage import past_damage
 from .loading import load
@@ -173,7 +174,7 @@ def _batches(
                 f"run {started.run_id!r} would take its place: nothing was imported"
             )
         request = (workflow_id, started.request_id)
-        if started.request_id and (request in requests or index.request(*request) is not None):
+        if started.request_id and (request in requests or index.requests.find(*request) is not None):
             raise ImportRefusedError(
                 f"workflow {workflow_id!r} was started with request id {started.request_id!r} in this "
                 f"journal already: nothing was imported"

@@ -10,9 +10,13 @@ from .events import WITH_DIGEST, WorkflowStarted, decode_record
 from .facts import Facts, read_facts
 from .fold import RunState
 from .history_values import load_dictionary
-from .run_index import Request, RunIndex, RunRow, open_run, read_history, stored_row, stored_state
+from .request_ids import Request
+from .run_history import read_history
+from .run_index import RunIndex
+from .run_row import RunRow
 from .snapshots import OpenRun
 from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry, JournalStore, Tables
+from .stored_runs import open_run, stored_row, stored_state
 from .tables import NUMBER, PAIR, Table
 
 
@@ -95,7 +99,7 @@ def _reserve(index: RunIndex, key: int, first: int, body: bytes) -> None:
     for number, event in enumerate(decode_record(body).inputs, first):
         request_id = getattr(event, "request_id", "")
         if request_id and isinstance(event, WITH_DIGEST):
-            index.reserve(workflow_id, request_id, Request(key, number, event.digest))
+            index.requests.reserve(workflow_id, request_id, Request(key, number, event.digest))
 
 
 def _settle(index: RunIndex, row: RunRow, tables: Tables) -> None:

@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from .blobs import release_blobs
+from .blob_table import release_blobs
 from .errors import JournalCorruptError
 from .facts import Facts
 from .fault_points import fault_point
-from .run_index import RunIndex, RunRow
+from .run_index import RunIndex
+from .run_row import RunRow
 from .store import Changes, JournalStore
 from .tables import NUMBER, PAIR, Table, closed_key, run_range, text_hash
 

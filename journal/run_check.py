@@ -6,7 +6,7 @@ import msgspec
 
 from . import events as ev
 from .fold import RUNNING, RunState
-from .run_index import flagged_status
+from .run_status import flagged_status
 from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 
 

@@ -10,9 +10,10 @@ from . import events as ev
 from .blobs import Spiller
 from .fold import PendingActivity, RunState
 from .run_check import RunCheck
-from .run_index import CLOSED, StoredRun
+from .run_status import CLOSED
 from .run_walk import Fault, FoundRun
 from .snapshots import HAS_BLOBS, OpenRun, decode_open, encode_open
+from .stored_runs import StoredRun
 from .tables import Table
 
 #: What of a fold is not in a snapshot.

@@ -14,10 +14,11 @@ from .errors import JournalCorruptError
 from .facts import Facts, read_facts
 from .fold import RunState
 from .history_values import HistoryCodec
-from .run_index import StoredRun, decode_run, history_entries
+from .run_history import history_entries
 from .salvage import Damage, Progress, readable_records
 from .snapshots import decode_state
 from .store import HAS_BLOBS, Entry, JournalStore, Location, Position, Segments, Tables
+from .stored_runs import StoredRun, decode_run
 from .tables import EVENT, NUMBER, Table, run_range
 
 #: Runs that are looked for in one read transaction.

@@ -14,7 +14,7 @@ from .history_values import load_dictionary
 from .lmdb_format import DATA_FILE, LOGS
 from .lmdb_salvage import page_file, past_damage
 from .lmdb_store import LmdbStore
-from .run_index import flagged_status
+from .run_status import flagged_status
 from .run_walk import FoundRun, RunWalk
 from .salvage import Damage, Progress
 from .store import CLOSES_RUN, Entry, JournalStore

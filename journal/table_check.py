@@ -9,16 +9,20 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 
 from . import events as ev
-from .blobs import CHUNK_NUMBER, check_blob, has_chunk
+from .blob_table import CHUNK_NUMBER, has_chunk
+from .blobs import check_blob
 from .errors import JournalCorruptError
 from .facts import Facts, read_facts
 from .history_values import HistoryCodec, load_dictionary
 from .outbox import acknowledged_to, message_of
+from .request_ids import Request, decode_request
 from .run_examination import Examined, examine
-from .run_index import CLOSED, Request, decode_request, decode_run, history_entries
+from .run_history import history_entries
+from .run_status import CLOSED
 from .run_walk import Fault, FoundRun, RunWalk
 from .snapshots import decode_open
 from .store import Entry, Tables
+from .stored_runs import decode_run
 from .tables import DEDUPE, EVENT, HASH_SIZE, NUMBER, PAIR, Table, closed_key, text_hash
 
 #: Called with the run key, or 0, and what is wrong.

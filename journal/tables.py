@@ -17,7 +17,7 @@ class Table(Enum):
 
     #: (run key, number of the first event) -> events of one run, see ``history_values``.
     HISTORIES = "histories"
-    #: run key -> the run as lists show it, see ``run_index``.
+    #: run key -> the run as lists show it, see ``stored_runs``.
     RUNS = "runs"
     #: (hash of the workflow id, run key) -> run id.
     IDS = "ids"

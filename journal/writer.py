@@ -12,7 +12,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from .blobs import Blob, Spiller, write_blobs
+from .blob_table import Blob, write_blobs
+from .blobs import Spiller
 from .compaction import Step
 from .errors import CommitUnknownError, EveractError, JournalDiskError
 from .events import WorkflowStarted

@@ -13,7 +13,7 @@ from ..journal.fold import RunState
 from ..journal.lmdb_store import LmdbStore
 from ..journal.loading import load
 from ..journal.payloads import Payload
-from ..journal.run_index import status_flags
+from ..journal.run_status import status_flags
 from ..journal.store import CLOSES_RUN, STARTS_RUN, Entry
 
 #: Events of a turn: what came in, and what was decided.

@@ -25,7 +25,7 @@ from everact.exceptions import (
     WorkflowClosedError,
     WorkflowFailedError,
 )
-from everact.journal import blobs, compaction, run_index, snapshots
+from everact.journal import blob_table, blobs, compaction, run_index, snapshots
 
 WORKFLOWS = 50
 #: Workflows that the driver has in hand at a time: fewer make more and smaller commits.
@@ -44,7 +44,7 @@ SMALL = [
     (run_index, "CROWD", 8),
     (blobs, "SPILL", 6),
     (snapshots, "SPILL", 6),
-    (blobs, "CHUNK", 10),
+    (blob_table, "CHUNK", 10),
 ]
 
 

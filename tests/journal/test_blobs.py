@@ -4,21 +4,10 @@ import os
 
 import pytest
 
-from everact.journal import blobs
+from everact.journal import blob_table, blobs
 from everact.journal import events as ev
-from everact.journal.blobs import (
-    REFERENCE,
-    Blob,
-    Spiller,
-    check_blob,
-    read_blob,
-    references,
-    release_blobs,
-    restore,
-    stream_blob,
-    whole_entry,
-    write_blobs,
-)
+from everact.journal.blob_table import Blob, read_blob, release_blobs, stream_blob, write_blobs
+from everact.journal.blobs import REFERENCE, Spiller, check_blob, references, restore, whole_entry
 from everact.journal.errors import JournalCorruptError
 from everact.journal.failures import Failure
 from everact.journal.fold import RunState
@@ -101,7 +90,7 @@ def test_equal_payloads_are_kept_once_in_chunks_and_compressed_where_that_helps(
     kept = rows(store, Table.BLOBS)
     assert len(rows(store, Table.BLOB_RUNS)) == 4
     assert sum(len(value) for _key, value in kept) < len(NOISE.data) + 2_000
-    assert max(len(value) for _key, value in kept) == blobs.CHUNK
+    assert max(len(value) for _key, value in kept) == blob_table.CHUNK
     with store.view() as tables:
         assert [check_blob(tables, blob.address, spiller) for _, blob in spilled[:2]] == [2, 2]
     commit(store, [], spilled)  # again, as after a commit whose outcome was unknown

@@ -32,10 +32,11 @@ from everact.journal.lmdb_salvage import SalvageStore, damaged_pages, past_damag
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryStore
 from everact.journal.outbox import Outbox, acknowledge, write_messages
-from everact.journal.run_index import Request, StoredRun, decode_run, encode_request, encode_run
+from everact.journal.request_ids import Request, encode_request
 from everact.journal.snapshots import decode_state, encode_open, sealed
 from everact.journal.stats import gather
 from everact.journal.store import HAS_REQUEST, Entry, Location
+from everact.journal.stored_runs import StoredRun, decode_run, encode_run
 from everact.journal.tables import EVENT, NUMBER, PAIR, Table, closed_key, text_hash
 from everact.journal.verify import verify
 

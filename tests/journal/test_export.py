@@ -258,7 +258,7 @@ def test_request_ids_of_messages_are_known_after_an_import():
     document = one_run(ev.Received((ev.SignalReceived("s", (), "q", b"digest"),)))
     document["records"][1]["flags"] &= ~HAS_REQUEST
     store = filled(document)
-    assert load(store).runs.request("w", "q") == (1, 2, b"digest")
+    assert load(store).runs.requests.find("w", "q") == (1, 2, b"digest")
     assert verify(store).is_sound
 
 

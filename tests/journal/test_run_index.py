@@ -10,7 +10,9 @@ from everact.journal.fold import RunState
 from everact.journal.loading import load
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.payloads import NULL
-from everact.journal.run_index import Request, RunIndex, status_flags
+from everact.journal.request_ids import Request
+from everact.journal.run_index import RunIndex
+from everact.journal.run_status import status_flags
 from everact.journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 
 WHY = Failure(type="E")
@@ -85,7 +87,7 @@ def test_the_newest_run_of_an_id_is_found_and_every_one_by_its_request():
     assert (newest.run_id, newest.status) == ("r2", "running")
     assert (before.status, before.closed_at) == ("terminated", 20)
     book.commit((3, ev.Turn((ev.WorkflowStarted("a", "r3", "T", request_id="q"),)), 30))
-    assert load(book.store).runs.request("a", "q") == Request(3, 1, b"")
+    assert load(book.store).runs.requests.find("a", "q") == Request(3, 1, b"")
 
 
 @pytest.mark.parametrize(

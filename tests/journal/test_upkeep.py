@@ -4,7 +4,7 @@ import pytest
 from support.journals import entries_of, fill, flip, make_journal
 from support.purges import check_tables
 
-from everact.journal import blobs, compaction, run_index, upkeep
+from everact.journal import blob_table, blobs, compaction, compaction_step, run_index, upkeep
 from everact.journal import events as ev
 from everact.journal.errors import CommitUnknownError, JournalCorruptError
 from everact.journal.fault_points import armed
@@ -152,8 +152,8 @@ def test_a_run_whose_messages_are_on_their_way_stays_until_they_are_acknowledged
 def test_a_purge_that_fails_in_any_commit_can_be_done_again(store, point, monkeypatch):
     monkeypatch.setattr(upkeep, "SPARE", 12)
     monkeypatch.setattr(compaction, "PURGE_LEAST", 12)
-    monkeypatch.setattr(compaction, "VALUE_ENTRIES", 2)
-    monkeypatch.setattr(compaction, "MERGE_BELOW", 0)
+    monkeypatch.setattr(compaction_step, "VALUE_ENTRIES", 2)
+    monkeypatch.setattr(compaction_step, "MERGE_BELOW", 0)
     runs = [run_of(key, events=40 if key == 2 else 1, closed=key != 5) for key in range(1, 8)]
     fill(store, runs)
     for passes in range(1, 40):
@@ -196,7 +196,9 @@ def test_large_payloads_go_with_their_last_run(store, monkeypatch):
         entries, found = spiller.spill_entries(
             entries_of([(NOW + key, start), (NOW + key, end)], key, run_id=f"{key}")
         )
-        store.append(store.position, entries, lambda changes, found=found: blobs.write_blobs(changes, found))
+        store.append(
+            store.position, entries, lambda changes, found=found: blob_table.write_blobs(changes, found)
+        )
 
     def addresses():
         return {key[:16] for key, _ in store.rows(Table.BLOBS)}
@@ -207,7 +209,7 @@ def test_large_payloads_go_with_their_last_run(store, monkeypatch):
         Upkeep(store, now).empty_log()
         assert len(addresses()) == left
         with store.view() as tables:
-            assert not left or blobs.read_blob(tables, spiller.address(shared)) == shared
+            assert not left or blob_table.read_blob(tables, spiller.address(shared)) == shared
     assert list(store.rows(Table.BLOB_RUNS)) == []
     assert check_tables(store).purging == []
 
@@ -218,7 +220,7 @@ def test_a_damaged_large_payload_stays_and_its_run_goes(store, monkeypatch, capl
     start = ev.Turn((ev.WorkflowStarted("w", "r", "Order", (Payload("raw", b"large" * 100),)),))
     end = ev.Turn((), (ev.WorkflowCancelled(),))
     entries, found = spiller.spill_entries(entries_of([(NOW, start), (NOW, end)], 1, run_id="1"))
-    store.append(store.position, entries, lambda changes: blobs.write_blobs(changes, found))
+    store.append(store.position, entries, lambda changes: blob_table.write_blobs(changes, found))
     ((key, _), _chunk) = store.rows(Table.BLOBS)
     store.append(store.position, [], lambda changes: changes.put(Table.BLOBS, [(key, b"damage")]))
     assert Upkeep(store, now).purge(Selection()) == 1

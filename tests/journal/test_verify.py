@@ -9,7 +9,7 @@ from everact.journal.errors import JournalCorruptError
 from everact.journal.failures import Failure
 from everact.journal.memory_store import MemoryStore
 from everact.journal.payloads import NULL
-from everact.journal.run_index import status_flags
+from everact.journal.run_status import status_flags
 from everact.journal.stats import gather
 from everact.journal.store import CLOSES_RUN, STARTS_RUN, Entry
 from everact.journal.verify import NAMED, verify

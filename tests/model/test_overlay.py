@@ -22,7 +22,7 @@ from everact.journal import events as ev
 from everact.journal.fault_points import armed
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load
-from everact.journal.run_index import STATUSES
+from everact.journal.run_status import STATUSES
 
 #: Where a commit stands still: the first that it passes of each.
 PLACES = {
@@ -120,7 +120,7 @@ def known(index):
         "newest": {row.workflow_id: index.find(row.workflow_id).key for row in rows},
         "runs": {row.run_id: index.find(row.workflow_id, row.run_id).key for row in rows},
         "keys": {row.key: index.row(row.key).status for row in rows},
-        "requests": {name: tuple(index.request(*name) or ()) for name in requests},
+        "requests": {name: tuple(index.requests.find(*name) or ()) for name in requests},
         "counts": {
             (kind, status): index.count(kind, status)
             for kind in (None, "Adds", "Sleeps")

@@ -148,7 +148,11 @@ def _check_tables(index, row, run, states):
     assert index.find(row.workflow_id, row.run_id).key == row.key
     for number, event in enumerate(run.events, 1):
         if type(event) in ev.WITH_DIGEST and event.request_id:
-            assert index.request(row.workflow_id, event.request_id) == (row.key, number, event.digest), about
+            assert index.requests.find(row.workflow_id, event.request_id) == (
+                row.key,
+                number,
+                event.digest,
+            ), about
     if not row.is_closed:
         assert folded(states.get(row.key) or index.state(row)) == folded(state), about
         assert folded(index.state(row)) == folded(state), about

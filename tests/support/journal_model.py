@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from types import SimpleNamespace
 
-from everact.journal import compaction, run_index
+from everact.journal import compaction, compaction_step, run_index, run_status
 from everact.journal import events as ev
 from everact.journal.compaction import Compactor
 from everact.journal.errors import CommitUnknownError, JournalCorruptError
@@ -18,15 +18,17 @@ from everact.journal.fold import RunState
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import due_runs, load, open_runs
 from everact.journal.payloads import NULL
-from everact.journal.run_index import CLOSED, Request, decode_run, status_flags
+from everact.journal.request_ids import Request
+from everact.journal.run_status import CLOSED, status_flags
 from everact.journal.snapshots import decode_open, decode_state
 from everact.journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
+from everact.journal.stored_runs import decode_run
 from everact.journal.tables import DEDUPE, NUMBER, PAIR, Table, text_hash
 
 from .clock import START
 from .crashes import folded
 
-#: Of ``compaction``: segments, values and samples so small that every life passes all of it many times.
+#: Segments, values and samples so small that every life passes all of compaction many times.
 TINY = {
     "WINDOW": 14,
     "WINDOW_PER_RUN": 1,
@@ -47,7 +49,7 @@ class AtOnce:
 def make_tiny(monkeypatch, **settings):
     """Let compaction work on tiny segments."""
     for name, value in {**TINY, **settings}.items():
-        monkeypatch.setattr(compaction, name, value)
+        monkeypatch.setattr(compaction if hasattr(compaction, name) else compaction_step, name, value)
     monkeypatch.setattr(run_index, "CROWD", compaction.CROWD)
     monkeypatch.setattr(compaction, "threading", SimpleNamespace(Thread=AtOnce))
 
@@ -132,13 +134,13 @@ class Model:
         assert index.row(10**9) is None
         kinds = {None, *(kind for kind, _ in counts)}
         for kind in kinds:
-            for status in (None, *run_index.STATUSES):
+            for status in (None, *run_status.STATUSES):
                 right = sum(n for (k, s), n in counts.items() if kind in (None, k) and status in (None, s))
                 assert index.count(kind, status) == right, (kind, status, counts, index.counts)
         for name, (request, at) in self.requests.items():
-            found = index.request(*name)
+            found = index.requests.find(*name)
             assert found == request or (found is None and at < since), (name, found, request)
-        assert index.request("another", "r1") is None
+        assert index.requests.find("another", "r1") is None
         if states is not None:
             for key, state in states.items():
                 assert folded(state) == folded(self.state(key)), key
@@ -269,7 +271,7 @@ class Host:
         for number, event in enumerate(record.inputs, first):
             if isinstance(event, ev.WITH_DIGEST) and event.request_id:
                 flags |= HAS_REQUEST
-                self.index.reserve(workflow_id, event.request_id, Request(key, number, event.digest))
+                self.index.requests.reserve(workflow_id, event.request_id, Request(key, number, event.digest))
         state.apply(record, self.now)
         if state.outcome is not None:
             flags |= CLOSES_RUN
@@ -417,5 +419,5 @@ def use_everything(store, model):
         if state.outcome is None:
             asked(lambda key=key: index.state(index.row(key)).last_event, right=state.last_event)
     for name, (request, _at) in model.requests.items():
-        asked(index.request, *name, right=request)
+        asked(index.requests.find, *name, right=request)
     return refused

@@ -11,7 +11,7 @@ from everact.journal.fold import RunState
 from everact.journal.lmdb_format import LOGS
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.run_check import has_request
-from everact.journal.run_index import status_flags
+from everact.journal.run_status import status_flags
 from everact.journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 from everact.journal.tables import NUMBER
 

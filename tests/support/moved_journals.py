@@ -13,7 +13,7 @@ from everact.journal.compaction import Compactor
 from everact.journal.fold import RunState
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load
-from everact.journal.run_index import Request
+from everact.journal.request_ids import Request
 
 from .journals import runs_of_histories
 
@@ -44,7 +44,7 @@ class Mover:
             state.apply(record, entry.at)
             for number, event in enumerate(record.inputs, entry.first_event):
                 if isinstance(event, ev.WITH_DIGEST) and event.request_id:
-                    self.index.reserve(
+                    self.index.requests.reserve(
                         state.started.workflow_id,
                         event.request_id,
                         Request(entry.run_key, number, event.digest),

@@ -3,7 +3,7 @@
 from everact.journal.facts import read_facts
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load
-from everact.journal.run_index import decode_run
+from everact.journal.stored_runs import decode_run
 from everact.journal.tables import NUMBER, PAIR, Table, closed_key, text_hash
 from support.crashes import read_journal
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everact.journal import blobs, compaction, run_index, snapshots
+from everact.journal import blob_table, blobs, compaction, run_index, snapshots
 
 
 @pytest.fixture(autouse=True)
@@ -13,5 +13,5 @@ def tiny_segments(monkeypatch):
     monkeypatch.setattr(compaction, "CROWD", 6)
     monkeypatch.setattr(run_index, "CROWD", 6)
     monkeypatch.setattr(blobs, "SPILL", 12)
-    monkeypatch.setattr(blobs, "CHUNK", 50)
+    monkeypatch.setattr(blob_table, "CHUNK", 50)
     monkeypatch.setattr(snapshots, "SPILL", 12)
