@@ -22,10 +22,12 @@ from ..journal.coded_fields import CODED_FIELDS, About
 from ..journal.errors import PayloadCodecError, PayloadTooLargeError
 from ..journal.failures import Failure
 from ..journal.writer import Raise, settle
+from .appending import append, encoded
 from .dispatcher import too_large
 from .event_coder import EventCoder
 from .failure_conversion import failure_of
 from .mailbox import MESSAGES, OUTCOMES, Mail, Reply
+from .stalls import append_stall, stall_over
 from .workflow_instance import WorkflowCrashedError
 
 if TYPE_CHECKING:
@@ -305,17 +307,17 @@ class ActorCoding:
         self._history = None
         event = record.inputs[0] if record.inputs else None
         if isinstance(outputs, PayloadCodecError):
-            actor.stall_over(WorkflowCrashedError("quarantined", outputs), event, reply)
+            stall_over(actor, WorkflowCrashedError("quarantined", outputs), event, reply)
             return
         coded = self._record(record, outputs)
         try:
-            body = actor.encoded(coded)
+            body = encoded(actor, coded)
         except WorkflowCrashedError as crash:
-            actor.stall_over(crash, event, reply)
+            stall_over(actor, crash, event, reply)
             return
         for given in record.inputs:
             self._coded.pop(id(given), None)
-        actor.append(record, coded, at, reply, body)
+        append(actor, record, coded, at, reply, body=body)
         self.let_follow()
 
     def _record(self, record: ev.Record, outputs: list[Any]) -> ev.Record:
@@ -346,7 +348,7 @@ class ActorCoding:
             message = "the payload codecs could not encode the reason either; the log of that time has it"
             event = ev.RunStalled(event.kind, Failure(failure.type, failure.bases, message, kind="crash"))
             result = [event]
-        self._actor.append_stall(event, result[0], mail)
+        append_stall(self._actor, event, result[0], mail)
 
     # --- reading
 

@@ -32,6 +32,7 @@ from .failure_conversion import error_of
 from .mailbox import Inspection, Mail, Query
 from .options import check_request_id, check_text, microseconds
 from .request_digests import request_digest
+from .stalls import refuse_stalled
 from .workflow_actor import WorkflowActor
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Messenger:
         if actor.is_closed:
             actor.batch.answer(future, actor.state.outcome)
         elif actor.is_stalled and on_stall == "raise":
-            shard.refuse_stalled(actor, future)
+            refuse_stalled(actor, future)
         else:
             actor.result_waiters.append(waiter)
         try:

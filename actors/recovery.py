@@ -16,6 +16,7 @@ from ..journal.run_row import RunRow
 from ..journal.writer import Raise, settle
 from .errors import WorkflowNotRegisteredError
 from .mailbox import OUTCOMES
+from .stalls import release_run, stall_run
 from .workflow_actor import WorkflowActor
 
 log = logging.getLogger("everact.runtime")
@@ -225,10 +226,10 @@ def _retry_stalled(shard: Shard, actor: WorkflowActor) -> None:
         if stall is None or stall.failure.message != message:
             kind = "WorkflowNotRegisteredError"
             failure = Failure(type=kind, bases=class_names(type(error)), message=message)
-            actor.stall("held", failure, is_ours=True)
+            stall_run(actor, "held", failure, is_ours=True)
             shard.enqueue(actor)  # its pump sends the record to the disk
     elif stall is not None:
         # At once: whoever asks for the result from here on waits for what comes of it.
-        actor.release("the runtime started")
+        release_run(actor, "the runtime started")
         shard.enqueue(actor)
     actor.batch.after(actor.mark_tried)

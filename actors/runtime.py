@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -31,18 +30,11 @@ from .activity_pool import ActivityPool
 from .addresses import SCHEME, AddressError, parse_address
 from .context import running_instance
 from .definitions import (
-    MARK,
-    ActivityDefinition,
-    Mark,
-    WorkflowDefinition,
-    registrable_activity,
     workflow_definition,
 )
 from .descriptions import WorkflowSummary, summary
 from .errors import (
-    RegistrationError,
     RuntimeClosedError,
-    WorkflowNotRegisteredError,
 )
 from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
@@ -60,8 +52,10 @@ from .options import (
     selection_of,
 )
 from .recovery import recover
+from .registry import Registry
 from .request_digests import request_digest
 from .shard import Shard
+from .starting import start_run
 from .typing import R, Ts, W, WorkflowClass
 
 Durability = Literal["fsync", "os"]
@@ -150,31 +144,14 @@ class Runtime:
         self._converter = PayloadConverter(
             trust_pickle=trust_pickle, converters=_each("converters", converters)
         )
-        self._workflows: dict[str, WorkflowDefinition] = {}
-        self._activities: dict[str, ActivityDefinition] = {}
-        for cls in _each("workflows", workflows):
-            self._register(self._workflows, workflow_definition(cls), "workflow types")
-        for fn in _each("activities", activities):
-            self._register(self._activities, registrable_activity(fn), "activities")
-        self._by_run: dict[Callable[..., Any], list[WorkflowDefinition]] = {}
-        for definition in self._workflows.values():
-            self._by_run.setdefault(definition.run, []).append(definition)
+        self._registry = Registry(_each("workflows", workflows), _each("activities", activities))
         self._shard: Shard | None = None
         self._leaving = False
         self._is_forsaken = False
         self._pid = 0
         self._store: JournalStore | None = None
         self.name = check_text("the name of a Runtime", name)
-        self._messenger = Messenger(self.name, self._open, self._converter, self._workflows)
-
-    @staticmethod
-    def _register(known: dict[str, Any], definition: Any, what: str) -> None:
-        earlier = known.setdefault(definition.name, definition)
-        if earlier is not definition:
-            raise RegistrationError(
-                f"two {what} are named {definition.name!r} ({_source(earlier)} and {_source(definition)}): give one of "
-                f"them name='...'"
-            )
+        self._messenger = Messenger(self.name, self._open, self._converter, self._registry.workflows)
 
     # --- life
 
@@ -206,8 +183,8 @@ class Runtime:
                 loop,
                 self._clock,
                 converter=self._converter,
-                workflows=self._workflows,
-                activities=self._activities,
+                workflows=self._registry.workflows,
+                activities=self._registry.activities,
                 limits=self._space,
                 codecs=self._codecs,
                 payload_limits=self._payload_limits,
@@ -331,7 +308,7 @@ class Runtime:
             CommitUnknownError: Whether it is durable is unknown; repeat with the same id and request id.
         """
         shard = self._open()
-        definition = self._definition_of(workflow)
+        definition = self._registry.workflow(workflow)
         unknown = options.keys() - StartOptions.__annotations__.keys()
         if unknown:
             known = ", ".join(sorted(StartOptions.__annotations__))
@@ -344,7 +321,8 @@ class Runtime:
         if request_id and "id" not in options:
             raise ValueError("request_id needs an id: a repeat is recognised by both")
         payloads, _ = definition.codec.encode_args(self._converter, args)
-        actor, durable = shard.start(
+        actor, durable = start_run(
+            shard,
             definition,
             workflow_id,
             payloads,
@@ -492,42 +470,6 @@ class Runtime:
         """
         return await self._open().housekeeping.compact()
 
-    def _definition_of(self, workflow: Any) -> WorkflowDefinition:
-        name: str
-        if isinstance(workflow, str):
-            name = workflow
-        elif isinstance(workflow, type):
-            name = workflow_definition(workflow).name
-        else:
-            return self._definition_by_run(workflow)
-        definition = self._workflows.get(name)
-        if definition is None:
-            raise WorkflowNotRegisteredError(name, list(self._workflows))
-        return definition
-
-    def _definition_by_run(self, run: Any) -> WorkflowDefinition:
-        mark = getattr(run, "__dict__", {}).get(MARK)
-        if not isinstance(mark, Mark) or mark.kind != "run":
-            what = getattr(run, "__qualname__", None) or repr(run)
-            if inspect.iscoroutine(run):
-                run.close()
-                raise RegistrationError(
-                    f"{what}() was called: pass the workflow class and its arguments, as in spawn(Order, order)"
-                )
-            raise RegistrationError(
-                f"{what} is neither a workflow class, nor the run method of one, nor the name of a workflow type"
-            )
-        found = self._by_run.get(run)
-        if found is None:
-            name = run.__qualname__.rpartition(".")[0].rpartition("<locals>.")[2]
-            raise WorkflowNotRegisteredError(name, list(self._workflows))
-        if len(found) > 1:
-            names = " and ".join(definition.cls.__qualname__ for definition in found)
-            raise RegistrationError(
-                f"{run.__qualname__} is the run method of {names}: pass the class instead"
-            )
-        return found[0]
-
 
 def _check_status(status: str | None) -> None:
     if status is not None and status not in STATUSES:
@@ -538,8 +480,3 @@ def _each(option: str, given: Iterable[Any]) -> Iterable[Any]:
     if isinstance(given, str) or not hasattr(given, "__iter__") or isinstance(given, type):
         raise TypeError(f"{option} must be a list, not {given!r}")
     return given
-
-
-def _source(definition: WorkflowDefinition | ActivityDefinition) -> str:
-    source = definition.cls if isinstance(definition, WorkflowDefinition) else definition.fn
-    return f"{source.__module__}.{source.__qualname__}"

@@ -10,59 +10,41 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.codecs import PayloadCodec
-from ..journal.compaction import Compactor, Step
+from ..journal.compaction import Compactor
+from ..journal.compaction_step import Step
 from ..journal.errors import (
     AppendRefusedError,
     CommitUnknownError,
     EveractError,
     JournalAccessError,
     JournalDiskError,
-    PayloadError,
 )
-from ..journal.failures import full_text, safe_message
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
-from ..journal.ids import random_id
 from ..journal.payload_limits import PayloadLimits, PayloadSizes
-from ..journal.payloads import Payload, PayloadConverter
-from ..journal.request_ids import Request
+from ..journal.payloads import PayloadConverter
 from ..journal.run_index import RunIndex
 from ..journal.run_row import RunRow
 from ..journal.space import SpaceLimits
 from ..journal.store import JournalStore
-from ..journal.writer import Batch, GroupCommit, Raise
+from ..journal.writer import Batch, GroupCommit
 from . import recovery
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .dispatcher import Dispatcher
 from .errors import (
-    RequestIdReusedError,
     RuntimeClosedError,
-    UnknownHandlerError,
-    UpdateRejectedError,
-    WorkflowAlreadyStartedError,
-    WorkflowClosedError,
-    WorkflowFailedError,
-    WorkflowHeldError,
     WorkflowNotFoundError,
-    WorkflowPurgedError,
-    WorkflowQuarantinedError,
-    WorkflowTypeError,
 )
 from .event_coder import EventCoder
-from .failure_conversion import error_of
 from .housekeeping import Housekeeping
 from .intake import Intake, coming
-from .mailbox import Inspection, Reply
-from .options import IfClosed, IfRunning
+from .mailbox import Reply
 from .outage import Outage
-from .request_digests import request_digest
-from .start_policies import decide as decide_start
 from .timers import TimerQueue
 from .workflow_actor import WorkflowActor
 from .workflow_logger import workflow_logger
@@ -90,6 +72,7 @@ class Shard:
         housekeeping: Sees to retention, and to what compaction has to do while nothing is appended.
         error: Why the shard has stopped for good, or None.
         outage: Whether the journal cannot be opened again just now.
+        starts: Starts with a request id whose runs are open, by workflow id and request id.
         coder: Runs the payload codecs; None when there are none.
         sizes: Checks how large stored values are.
         digest_key: Key for the digests of requests; empty when no payload codec has one.
@@ -136,7 +119,7 @@ class Shard:
         self._ready: deque[WorkflowActor] = deque()
         self._pump_scheduled = False
         self._idle: asyncio.Future[None] | None = None
-        self._starts: dict[tuple[str, str], WorkflowActor] = {}
+        self.starts: dict[tuple[str, str], WorkflowActor] = {}
         self._failures = 0
         self._step_failed = False
         self._rebuild_handle: asyncio.TimerHandle | None = None
@@ -181,6 +164,11 @@ class Shard:
         present = actor in (self.actors.get(actor.key), self._recently_closed.get(actor.key))
         if present and self.error is None:
             self.enqueue(actor)
+
+    def reply_when_durable(self, actor: WorkflowActor, reply: Reply, value: Any = None) -> None:
+        """Answer once the newest turn that the answer could have read is durable (R5)."""
+        if reply is not None:
+            actor.batch.answer(reply, value)
 
     def _pump(self) -> None:
         """Let every ready actor handle its mailbox, then send what they wrote to the disk."""
@@ -287,7 +275,7 @@ class Shard:
             actor.drop_instance()
         # Runs whose end is durable stay as they are, and questions about them wait on.
         self._ready = deque(actor for actor in self._ready if actor.key not in old)
-        self._starts.clear()
+        self.starts.clear()
         self.timers.close()
         return old
 
@@ -349,6 +337,14 @@ class Shard:
             return actor
         return self._closed_actor(row) if row.is_closed else recovery.activate(self, row)
 
+    def actor_by_key(self, key: int) -> WorkflowActor | None:
+        """The actor of a durable run by its key; None when it was purged."""
+        actor = self.actors.get(key) or self._recently_closed.get(key)
+        if actor is None:
+            row = self.index.row(key)
+            actor = None if row is None else self.actor_of(row)
+        return actor
+
     def _closed_actor(self, row: RunRow) -> WorkflowActor:
         actor = self._recently_closed.get(row.key)
         if actor is None:
@@ -367,6 +363,15 @@ class Shard:
         if len(self._recently_closed) > CLOSED_KEPT:
             _key, dropped = self._recently_closed.popitem(last=False)
             dropped.drop_instance()
+
+    def forget(self, actor: WorkflowActor) -> None:
+        """A start that came to nothing leaves nothing behind."""
+        self.actors.pop(actor.key, None)
+        if self.newest.get(actor.workflow_id) is actor:
+            del self.newest[actor.workflow_id]
+        started = actor.state.started
+        if started.request_id:
+            self.starts.pop((actor.workflow_id, started.request_id), None)
 
     def records(self, actor: WorkflowActor) -> list[tuple[int, ev.Record]]:
         """All records of a run, those on their way to the disk included.
@@ -391,215 +396,6 @@ class Shard:
             raise WorkflowNotFoundError(actor.workflow_id, actor.run_id)
         return records
 
-    # --- starting
-
-    def start(
-        self,
-        definition: WorkflowDefinition,
-        workflow_id: str,
-        args: tuple[Payload, ...],
-        *,
-        if_running: IfRunning,
-        if_closed: IfClosed,
-        request_id: str,
-        digest: bytes,
-    ) -> tuple[WorkflowActor, asyncio.Future[Any]]:
-        """Start a run, or find the one that the options ask for.
-
-        Returns:
-            The run, and a future that is done once the answer is durable.
-
-        Raises:
-            PayloadTooLargeError: The arguments are over the limit; nothing was written.
-        """
-        self.check()
-        future = self.loop.create_future()
-        current: WorkflowActor | None
-        try:
-            current = self.find(workflow_id)
-        except WorkflowNotFoundError:
-            current = None
-        if request_id:
-            repeated = self._started_by(workflow_id, request_id, digest, definition.name, args)
-            if repeated is not None:
-                same = self._is_same(repeated.state.started.digest, digest, "start", definition.name, args)
-                value = None if same else Raise(RequestIdReusedError(request_id, workflow_id))
-                self._answer_start(repeated, future, value)
-                return repeated, future
-        decision = decide_start(current.state.status if current else None, if_running, if_closed)
-        if current is not None and decision == "attach":
-            kind = current.state.started.workflow_type
-            if kind != definition.name:
-                self._answer_start(
-                    current, future, Raise(WorkflowTypeError(workflow_id, kind, definition.name))
-                )
-                return current, future
-        if current is not None and decision in ("attach", "refuse"):
-            refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
-            self._answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
-            return current, future
-        started = ev.WorkflowStarted(workflow_id, random_id(), definition.name, args, request_id, digest)
-        actor = WorkflowActor(self, self.next_key, workflow_id, definition)
-        if self.coder is None and not self.sizes.are_small(args):
-            self.sizes.check_event(started, actor.about)
-        self.intake.admit(args)
-        actor.replaces = current if decision == "replace" else None
-        self.next_key += 1
-        actor.state.started = started  # known by its ids from here on; the fold sets it again
-        self.actors[actor.key] = actor
-        self.newest[workflow_id] = actor
-        if request_id:
-            self._starts[workflow_id, request_id] = actor
-        actor.put(started, future)
-        return actor, future
-
-    def forget(self, actor: WorkflowActor) -> None:
-        """A start that came to nothing leaves nothing behind."""
-        self.actors.pop(actor.key, None)
-        if self.newest.get(actor.workflow_id) is actor:
-            del self.newest[actor.workflow_id]
-        started = actor.state.started
-        if started.request_id:
-            self._starts.pop((actor.workflow_id, started.request_id), None)
-
-    def _answer_start(self, actor: WorkflowActor, future: asyncio.Future[Any], value: Any) -> None:
-        """Answer from what another start has reserved: behind its first turn, if that is still to come."""
-        if actor.state.last_event:
-            actor.batch.answer(future, value)
-        else:
-            actor.put(Inspection(lambda _state: value), future)
-
-    def _started_by(
-        self, workflow_id: str, request_id: str, digest: bytes, name: str, args: Sequence[Payload]
-    ) -> WorkflowActor | None:
-        actor = self._starts.get((workflow_id, request_id))
-        request = None if actor is not None else self.index.requests.find(workflow_id, request_id)
-        if request is not None:
-            actor = self._receiver(request)
-            if actor is None:  # starting again would do twice what was asked for once
-                if not self._is_same(request.digest, digest, "start", name, args):
-                    raise RequestIdReusedError(request_id, workflow_id)
-                raise WorkflowPurgedError(workflow_id, request_id)
-        return actor
-
-    def _receiver(self, request: Request) -> WorkflowActor | None:
-        """The run that has received what came with a request id; None when it was purged."""
-        actor = self.actors.get(request.run_key) or self._recently_closed.get(request.run_key)
-        if actor is None:
-            row = self.index.row(request.run_key)
-            actor = None if row is None else self.actor_of(row)
-        return actor
-
-    # --- answering
-
-    def reply_when_durable(self, actor: WorkflowActor, reply: Reply, value: Any = None) -> None:
-        """Answer once the newest turn that the answer could have read is durable (R5)."""
-        if reply is not None:
-            actor.batch.answer(reply, value)
-
-    def answered_before(self, actor: WorkflowActor, event: Any, reply: Reply) -> bool:
-        """Whether a message was seen before by its request id; then it is answered as it was then."""
-        seen = self.index.requests.find(actor.workflow_id, event.request_id) if event.request_id else None
-        if seen is None:
-            return False
-        receiver = self._receiver(seen)
-        kind = "update" if type(event) is ev.UpdateReceived else "signal"
-        if receiver is None:
-            gone = WorkflowPurgedError(actor.workflow_id, event.request_id)
-            self.reply_when_durable(actor, reply, Raise(gone) if type(event) is ev.UpdateReceived else None)
-        elif not self._is_same(seen.digest, event.digest, kind, event.name, event.args):
-            error = RequestIdReusedError(event.request_id, actor.workflow_id)
-            self.reply_when_durable(receiver, reply, Raise(error))
-        elif type(event) is ev.UpdateReceived and reply is not None:
-            answer: Any
-            try:
-                answer = self._answer_of(receiver, seen.event)
-            except WorkflowNotFoundError:
-                answer = Raise(WorkflowPurgedError(actor.workflow_id, event.request_id))
-            if answer is not None:
-                self.reply_when_durable(receiver, reply, answer)
-            elif receiver.is_stalled:
-                self.refuse_stalled(receiver, reply)
-            else:
-                receiver.wait_for_update(seen.event, reply)
-        else:
-            self.reply_when_durable(receiver, reply)
-        return True
-
-    def _answer_of(self, actor: WorkflowActor, update: int) -> Payload | ev.UpdateFailed | ev.Outcome | None:
-        """What an update of a run was answered with; None while it is not."""
-        state = actor.state
-        answer = state.answers.get(update)
-        if answer is None and update not in state.updates and update not in state.unread:
-            for _at, record in reversed(self.records(actor)):
-                for event in record.outputs if type(record) is ev.Turn else ():
-                    if type(event) is ev.UpdateCompleted and event.update == update:
-                        return event.result
-                    if type(event) is ev.UpdateFailed and event.update == update:
-                        return event
-        return answer or state.outcome
-
-    def _is_same(self, stored: bytes, digest: bytes, kind: str, name: str, args: Sequence[Payload]) -> bool:
-        """Whether a request is the one seen before, perhaps when another key was the active one."""
-        if stored == digest:
-            return True
-        keys = () if self.coder is None else (*self.coder.digest_keys(), b"")
-        return any(stored == request_digest(kind, name, args, key) for key in keys)
-
-    def refuse_closed(self, actor: WorkflowActor, reply: Reply) -> None:
-        """The run has ended."""
-        error = WorkflowClosedError(actor.workflow_id, actor.run_id, actor.state.status)
-        self.reply_when_durable(actor, reply, Raise(error))
-
-    def refuse_stalled(self, actor: WorkflowActor, reply: Reply) -> None:
-        """The run's code must not run."""
-        stall = actor.state.stall
-        assert stall is not None
-        if actor.coding is None:
-            self.reply_when_durable(actor, reply, Raise(self.stall_error(actor, stall)))
-        else:
-            actor.coding.plain_stall(partial(self._refuse_stalled, actor, reply))
-
-    def _refuse_stalled(self, actor: WorkflowActor, reply: Reply, stall: ev.RunStalled) -> None:
-        self.reply_when_durable(actor, reply, Raise(self.stall_error(actor, stall)))
-
-    def reject_update(self, actor: WorkflowActor, refusal: BaseException, reply: Reply) -> None:
-        """An update's validator refused it."""
-        error: EveractError
-        if isinstance(refusal, UnknownHandlerError | UpdateRejectedError | PayloadError):
-            error = refusal
-        else:
-            error = UpdateRejectedError(
-                f"the update was rejected: {type(refusal).__name__}: {safe_message(refusal)}"
-            )
-            error.__cause__ = refusal
-        self.reply_when_durable(actor, reply, Raise(error))
-        if actor.instance is not None and actor.instance.logs:  # what the validator has logged
-            actor.batch.after(self.emit_logs, actor.instance.logs)
-            actor.instance.logs = []
-
-    def stall_error(self, actor: WorkflowActor, stall: ev.RunStalled) -> WorkflowFailedError:
-        """What waiters of a stalled run get."""
-        kind = WorkflowHeldError if stall.kind == "held" else WorkflowQuarantinedError
-        failure = stall.failure
-        error = kind(actor.workflow_id, actor.run_id, f"{failure.type}: {failure.message}")
-        error.__cause__ = error_of(failure, self.converter)
-        return error
-
-    def stalled(self, actor: WorkflowActor, stall: ev.RunStalled) -> None:
-        """A run has stopped, for this plain reason: nobody is left hanging."""
-        about = (stall.kind, full_text(stall.failure))
-        message = "workflow %r (run %s) is %s: %s"
-        actor.batch.after(log.error, message, actor.workflow_id, actor.run_id, *about)
-        for waiter, wakes in actor.result_waiters:
-            if wakes:
-                self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor, stall)))
-        actor.result_waiters[:] = [entry for entry in actor.result_waiters if not entry[1]]
-        for waiters in actor.update_waiters.values():
-            for waiter in waiters:
-                self.reply_when_durable(actor, waiter, Raise(self.stall_error(actor, stall)))
-        actor.update_waiters = {}
-
     # --- effects: called once what caused them is durable
 
     def arm_timer(self, actor: WorkflowActor, command: int) -> None:
@@ -619,16 +415,6 @@ class Shard:
         actor = self._recently_closed.pop(key, None)
         if actor is not None:
             actor.drop_instance()
-
-    def log_dead_letter(self, actor: WorkflowActor, event: ev.HandlerFailed) -> None:
-        """A signal could not be handled; its sender has gone on."""
-        text = full_text(event.failure)
-        log.error("workflow %r: the signal of event %d failed: %s", actor.workflow_id, event.message, text)
-
-    def log_failed(self, actor: WorkflowActor, event: ev.WorkflowFailed) -> None:
-        """A run failed; perhaps nobody waits for it."""
-        text = full_text(event.failure)
-        log.warning("workflow %r (run %s) failed: %s", actor.workflow_id, actor.run_id, text)
 
     def emit_logs(self, records: list[logging.LogRecord]) -> None:
         """Let log records of durable turns go."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
+from ..journal.failures import full_text
 from ..journal.writer import Batch
+
+log = logging.getLogger("everact.runtime")
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor
@@ -29,11 +33,23 @@ def _timer_cancelled(actor: WorkflowActor, batch: Batch, _event: ev.TimerCancell
 
 
 def _dead_letter(actor: WorkflowActor, batch: Batch, event: ev.HandlerFailed) -> None:
-    batch.effects.append((actor.shard.log_dead_letter, (actor, event)))
+    batch.effects.append((_log_dead_letter, (actor, event)))
 
 
 def _failed(actor: WorkflowActor, batch: Batch, event: ev.WorkflowFailed) -> None:
-    batch.effects.append((actor.shard.log_failed, (actor, event)))
+    batch.effects.append((_log_failed, (actor, event)))
+
+
+def _log_dead_letter(actor: WorkflowActor, event: ev.HandlerFailed) -> None:
+    """A signal could not be handled; its sender has gone on."""
+    text = full_text(event.failure)
+    log.error("workflow %r: the signal of event %d failed: %s", actor.workflow_id, event.message, text)
+
+
+def _log_failed(actor: WorkflowActor, event: ev.WorkflowFailed) -> None:
+    """A run failed; perhaps nobody waits for it."""
+    text = full_text(event.failure)
+    log.warning("workflow %r (run %s) failed: %s", actor.workflow_id, actor.run_id, text)
 
 
 def _update_done(actor: WorkflowActor, batch: Batch, event: ev.UpdateCompleted | ev.UpdateFailed) -> None:

@@ -10,25 +10,24 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
-from ..journal.errors import EveractError, JournalCorruptError, JournalError, PayloadTooLargeError
-from ..journal.failures import Failure, safe_message
+from ..journal.errors import EveractError, JournalCorruptError, JournalError
+from ..journal.failures import safe_message
 from ..journal.fold import RunState
-from ..journal.request_ids import Request
-from ..journal.run_status import status_flags
-from ..journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 from ..journal.writer import DURABLE, Batch, Raise, settle
 from .actor_coding import ActorCoding, PausedError
+from .appending import encoded, outcome_is_durable, write
 from .definitions import WorkflowDefinition
 from .errors import QueryFailedError
 from .failure_conversion import failure_of
 from .field_names import about
 from .mailbox import DELIVERED, FENCED, MESSAGES, OUTCOMES, Inspection, Mail, Query, Reply
+from .refusals import refuse_closed, reject_update
+from .repeats import answered_before
 from .replay import replay
-from .turn_effects import EFFECTS, SHOWN
+from .stalls import refuse_stalled, stall_over, stall_run
 from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
 
 log = logging.getLogger("everact.runtime")
@@ -230,7 +229,7 @@ class WorkflowActor:
         if not self.state.last_event:
             self.shard.forget(self)
         elif not self.is_closed and not self.is_stalled:
-            self.stall("quarantined", failure_of(error, self.shard.converter, kind="crash"))
+            stall_run(self, "quarantined", failure_of(error, self.shard.converter, kind="crash"))
 
     def _handle(self, event: Any, reply: Reply) -> None:
         kind = type(event)
@@ -240,14 +239,14 @@ class WorkflowActor:
         if kind is Inspection:
             self.shard.reply_when_durable(self, reply, event.read(self.state))
             return
-        if kind in MESSAGES and self.shard.answered_before(self, event, reply):
+        if kind in MESSAGES and answered_before(self, event, reply):
             return
         state = self.state
         if state.outcome is not None:
-            self.shard.refuse_closed(self, reply)
+            refuse_closed(self, reply)
         elif kind in FENCED and self.is_stale(event):
             if kind in OUTCOMES:
-                self._outcome_is_durable(event)
+                outcome_is_durable(self, event)
         elif kind is ev.CancelRequested and state.cancel is not None:
             self.shard.reply_when_durable(self, reply)
         elif (
@@ -258,20 +257,20 @@ class WorkflowActor:
             pass
         elif state.stall is not None and kind in DELIVERED:
             if kind is ev.UpdateReceived:
-                self.shard.refuse_stalled(self, reply)
+                refuse_stalled(self, reply)
             else:
-                self._write(ev.Received((event,)), self.shard.now(), reply)
+                write(self, ev.Received((event,)), self.shard.now(), reply)
         elif kind in DELIVERED:
             self._deliver(event, reply)
         elif kind is ev.AttemptFailed:
-            self._write(ev.Turn((event,)), self.shard.now(), reply)
+            write(self, ev.Turn((event,)), self.shard.now(), reply)
             self.batch.after(self.shard.dispatcher.arm_retry, self, event.command)
             self.batch.after(self.shard.dispatcher.log_attempt, self, event)
         elif kind is ev.WorkflowTerminated:
             self.close_at_once(event, reply)
         elif state.stall is None:
             assert kind is ev.RunStalled
-            self.stall(event.kind, event.failure)
+            stall_run(self, event.kind, event.failure)
 
     def is_stale(self, event: Any) -> bool:
         """Whether nobody waits for this any more: a late attempt (R3), a timer that lost its race."""
@@ -295,15 +294,15 @@ class WorkflowActor:
                 type(event) is ev.UpdateReceived
                 and (refusal := instance.handlers.validate(event)) is not None
             ):
-                self.shard.reject_update(self, refusal, reply)
+                reject_update(self, refusal, reply)
                 if instance.loop.has_ready():
                     self.drop_instance()  # the validator has changed it
                 return
             outputs = instance.turn(at, (Delivery(number, event),))
             turn = ev.Turn((event,), tuple(outputs))
-            body = self.encoded(turn) if self.coding is None else b""
+            body = encoded(self, turn) if self.coding is None else b""
         except WorkflowCrashedError as crash:
-            self.stall_over(crash, event, reply)
+            stall_over(self, crash, event, reply)
         except Exception:  # ours, or the store's: ``work`` decides what becomes of the mail
             raise
         except BaseException:  # KeyboardInterrupt: the turn never was
@@ -311,7 +310,7 @@ class WorkflowActor:
             self.mailbox.appendleft((event, reply))
             raise
         else:
-            self._write(turn, at, reply, body)
+            write(self, turn, at, reply, body)
 
     def _deliver_unread(self) -> None:
         """Deliver the oldest received input; messages with the start (R1 a) or before the end (R1 b) together."""
@@ -339,16 +338,16 @@ class WorkflowActor:
                 numbers = [*numbers, *later] if type(unread[first]) in MESSAGES else [*later, *numbers]
                 outputs, ended = self._turn_of(numbers, at)
             turn = ev.Turn((), tuple(outputs), tuple(numbers))
-            body = self.encoded(turn) if self.coding is None else b""
+            body = encoded(self, turn) if self.coding is None else b""
         except WorkflowCrashedError as crash:
-            self.stall_over(crash, None, None)
+            stall_over(self, crash, None, None)
         except PausedError:
             raise
         except BaseException:  # KeyboardInterrupt: the turn never was
             self.drop_instance()
             raise
         else:
-            self._write(turn, at, None, body)
+            write(self, turn, at, None, body)
 
     def _turn_of(self, numbers: list[int], at: int) -> tuple[list[Any], bool]:
         instance = self.instance or self.load()
@@ -360,7 +359,7 @@ class WorkflowActor:
         """Answer a query from the code in memory; nothing is written."""
         shard = self.shard
         if self.is_stalled:
-            shard.refuse_stalled(self, reply)
+            refuse_stalled(self, reply)
             return
         try:
             instance = self.instance or self.load()
@@ -371,7 +370,9 @@ class WorkflowActor:
         except WorkflowCrashedError as crash:
             if not self.is_closed:
                 self.drop_instance()
-                self.stall(crash.kind, failure_of(crash.error, shard.converter, kind="crash"), (query, reply))
+                stall_run(
+                    self, crash.kind, failure_of(crash.error, shard.converter, kind="crash"), (query, reply)
+                )
                 return
             why = safe_message(crash.error)
             answer = Raise(
@@ -422,168 +423,6 @@ class WorkflowActor:
             self.instance.discard()
             self.instance = None
 
-    # --- writing
-
-    def encoded(self, record: ev.Record) -> bytes:
-        """Encode what user code has decided.
-
-        Raises:
-            WorkflowCrashedError: It cannot be stored, a crash of that code that hangs nobody; or it is too large, and
-                the run is held until the code passes less.
-        """
-        try:
-            body = ev.encode_record(record)
-        except Exception as error:
-            raise WorkflowCrashedError("quarantined", error) from error
-        sizes = self.shard.sizes
-        if len(body) > sizes.quick:
-            try:
-                sizes.check_record(record, len(body), partial(self.about, inputs=record.inputs))
-            except PayloadTooLargeError as error:
-                raise WorkflowCrashedError("held", error) from error
-        return body
-
-    def _write(self, record: ev.Record, at: int, reply: Reply, body: bytes = b"") -> None:
-        """Append a record, behind the payload codecs if there are any."""
-        if self.coding is None:
-            self.append(record, record, at, reply, body or ev.encode_record(record))
-        else:
-            self.coding.write(record, at, reply)
-
-    def append(self, plain: ev.Record, record: ev.Record, at: int, reply: Reply, body: bytes) -> None:
-        """Put a record into the open batch, and what follows from it behind that batch.
-
-        Args:
-            plain: As the code decided it.
-            record: As it is stored; the same object when there are no payload codecs.
-            at: Wall clock of the turn, microseconds.
-            reply: Who waits for it.
-            body: ``record`` as bytes.
-        """
-        shard = self.shard
-        state = self.state
-        batch = shard.writer.open
-        first = state.last_event + 1
-        flags = 0
-        if shard.actors.get(self.key) is not self:
-            raise RuntimeError("this object of the run was replaced after a failed commit")
-        if first == 1:
-            if self.replaces is not None and not self.replaces.is_closed:
-                self.replaces.close_at_once(ev.WorkflowTerminated("replaced by a new start"), None)
-            self.replaces = None
-            flags = STARTS_RUN
-            started = record.inputs[0]
-            assert isinstance(started, ev.WorkflowStarted)
-            batch.started[self.key] = started
-        for number, event in enumerate(record.inputs, first):
-            if isinstance(event, ev.WITH_DIGEST) and event.request_id:
-                flags |= HAS_REQUEST
-                shard.index.requests.reserve(
-                    self.workflow_id, event.request_id, Request(self.key, number, event.digest)
-                )
-        if type(record) is ev.Turn and record.outputs and isinstance(record.outputs[-1], ev.OUTCOMES):
-            waiting = sum(pending.next_at > 0 for pending in state.activities.values())
-            shard.timers.note_dead(len(state.timers) + waiting)
-        state.apply(record, at)
-        if state.outcome is not None:
-            flags |= CLOSES_RUN | status_flags(state.status)
-        batch.entries.append(Entry(self.key, first, flags, at, body))
-        self.batch = batch
-        if self.outcomes and plain.inputs and type(plain.inputs[0]) in OUTCOMES:
-            batch.effects.append((self._outcome_is_durable, (plain.inputs[0],)))
-        if self.instance is not None and self.instance.logs:
-            batch.effects.append((shard.emit_logs, (self.instance.logs,)))
-            self.instance.logs = []
-        if type(record) is ev.Turn and record.outputs:
-            for position, event in enumerate(record.outputs):
-                effect = EFFECTS.get(type(event))
-                if effect is None:
-                    continue
-                if type(event) in SHOWN and isinstance(plain, ev.Turn):
-                    effect(self, batch, plain.outputs[position])
-                else:
-                    effect(self, batch, event)
-        if reply is not None:
-            if record.inputs and type(record.inputs[0]) is ev.UpdateReceived:
-                self._reply_to_update(first, record, reply)
-            else:
-                batch.waiters.append((reply, None))
-        if state.outcome is not None:
-            self._closed()
-
-    def _outcome_is_durable(self, event: Any) -> None:
-        command: int = event.command
-        if self.outcomes.get(command) is event:
-            del self.outcomes[command]
-
-    def _reply_to_update(self, number: int, record: ev.Record, reply: asyncio.Future[Any]) -> None:
-        """The answer may be in this very turn; otherwise its caller waits on."""
-        for event in record.outputs if isinstance(record, ev.Turn) else ():
-            if isinstance(event, ev.UpdateCompleted | ev.UpdateFailed) and event.update == number:
-                self.shard.writer.open.waiters.append((reply, event))
-                return
-        self.wait_for_update(number, reply)
-
-    def stall_over(self, crash: WorkflowCrashedError, event: Any, reply: Reply) -> None:
-        """Keep the input, stop the run, tell its waiters."""
-        was_loaded = self.instance is not None
-        self.drop_instance()
-        failure = failure_of(crash.error, self.shard.converter, kind="crash")
-        if (
-            type(event) is ev.UpdateReceived and not was_loaded
-        ):  # it was not accepted: the code could not be loaded
-            self.stall(crash.kind, failure, (event, reply))
-            return
-        if event is not None:
-            self._write(ev.Received((event,)), self.shard.now(), reply)
-        self.stall(crash.kind, failure)
-
-    def stall(
-        self,
-        kind: str,
-        failure: Failure,
-        mail: tuple[Mail, Reply] | None = None,
-        *,
-        is_ours: bool = False,
-    ) -> None:
-        """Stop the run until it is tried again.
-
-        Args:
-            kind: ``held`` or ``quarantined``.
-            failure: Why.
-            mail: What is refused because of it.
-            is_ours: The failure has no word of a user in it, and is written without the payload codecs.
-        """
-        event = ev.RunStalled(kind, failure)
-        if self.coding is None or is_ours:
-            self.append_stall(event, event, mail)
-        else:
-            self.coding.write_stall(event, mail)
-
-    def append_stall(
-        self,
-        plain: ev.RunStalled | ev.RunReleased,
-        event: ev.RunStalled | ev.RunReleased,
-        mail: tuple[Mail, Reply] | None,
-    ) -> None:
-        """Record that the run stands still, or is tried again; lists show it at once."""
-        record = ev.Turn((event,))
-        self.append(record, record, self.shard.now(), None, ev.encode_record(record))
-        entries = self.shard.writer.open.entries
-        entries[-1] = entries[-1]._replace(flags=entries[-1].flags | status_flags(self.state.status))
-        stalled = plain if isinstance(plain, ev.RunStalled) else None
-        if self.coding is not None:
-            self.coding.stall = None if stalled is None else stalled.failure
-        if stalled is not None:
-            self.shard.stalled(self, stalled)
-        if mail is not None:
-            self.shard.refuse_stalled(self, mail[1])
-
-    def release(self, reason: str) -> None:
-        """Try a stalled run again, with all that it has received."""
-        event = ev.RunReleased(reason)
-        self.append_stall(event, event, None)
-
     def close_at_once(self, outcome: ev.Outcome, reply: Reply) -> None:
         """End the run from outside: its code does not run again (terminate, replace)."""
         if self.coding is not None:
@@ -591,17 +430,4 @@ class WorkflowActor:
             if self.mailbox and not self.queued:
                 self.shard.enqueue(self)
         self.drop_instance()
-        self._write(ev.Turn((), (outcome,)), self.shard.now(), reply)
-
-    def _closed(self) -> None:
-        """The run has ended: answer everybody, let go of everything."""
-        outcome = self.state.outcome
-        batch = self.shard.writer.open
-        for waiter, _on_stall in self.result_waiters:
-            batch.waiters.append((waiter, outcome))
-        self.result_waiters.clear()
-        for waiters in self.update_waiters.values():
-            batch.waiters.extend((waiter, outcome) for waiter in waiters)
-        self.update_waiters = {}
-        batch.effects.append((self.shard.closed, (self,)))
-        self.drop_instance()
+        write(self, ev.Turn((), (outcome,)), self.shard.now(), reply)

@@ -14,7 +14,7 @@ from typing import Any
 
 from .blob_table import Blob, write_blobs
 from .blobs import Spiller
-from .compaction import Step
+from .compaction_step import Step
 from .errors import CommitUnknownError, EveractError, JournalDiskError
 from .events import WorkflowStarted
 from .fault_points import fault_point

@@ -10,6 +10,7 @@ from support.codecs import KEY, InThreads, Wrapping, encrypted, holding
 from support.hosting import hosted, kinds, settled, until
 
 from everact import ApplicationError, RetryPolicy, activity, workflow
+from everact.actors import appending
 from everact.exceptions import (
     ActivityError,
     PayloadCodecError,
@@ -667,18 +668,20 @@ async def test_codecs_are_checked():
         hosted(MemoryJournal(), Keeper, payload_limits=7)
 
 
-async def test_without_codecs_a_record_is_its_own_coded_form():
+async def test_without_codecs_a_record_is_its_own_coded_form(monkeypatch):
     async with hosted(MemoryJournal(), Keeper) as runtime:
         await runtime.spawn(Keeper, id="k")
-        actor = runtime._shard.find("k")
-        assert actor.coding is None
+        assert runtime._shard.find("k").coding is None
         seen = []
-        append = type(actor).append
-        try:
-            type(actor).append = lambda self, *args: (seen.append(args[:2]), append(self, *args))[1]
+        append = appending.append
+
+        def noted(actor, plain, coded, *args, **options):
+            seen.append((plain, coded))
+            append(actor, plain, coded, *args, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(appending, "append", noted)
             await runtime.ref("k", Keeper).signal(Keeper.add, "x")
-        finally:
-            type(actor).append = append
         assert all(plain is coded for plain, coded in seen)
         assert isinstance(seen[0][0], ev.Turn)
         await settled(runtime)

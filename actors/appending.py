@@ -1,0 +1,144 @@
+"""Appending the records of a run to the open batch, with what follows from each behind its commit."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..journal import events as ev
+from ..journal.errors import PayloadTooLargeError
+from ..journal.request_ids import Request
+from ..journal.run_status import status_flags
+from ..journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
+from .mailbox import OUTCOMES, Reply
+from .turn_effects import EFFECTS, SHOWN
+from .workflow_instance import WorkflowCrashedError
+
+if TYPE_CHECKING:
+    from .workflow_actor import WorkflowActor
+
+
+def encoded(actor: WorkflowActor, record: ev.Record) -> bytes:
+    """Encode what user code has decided.
+
+    Raises:
+        WorkflowCrashedError: It cannot be stored, a crash of that code that hangs nobody; or it is too large, and
+            the run is held until the code passes less.
+    """
+    try:
+        body = ev.encode_record(record)
+    except Exception as error:
+        raise WorkflowCrashedError("quarantined", error) from error
+    sizes = actor.shard.sizes
+    if len(body) > sizes.quick:
+        try:
+            sizes.check_record(record, len(body), partial(actor.about, inputs=record.inputs))
+        except PayloadTooLargeError as error:
+            raise WorkflowCrashedError("held", error) from error
+    return body
+
+
+def write(actor: WorkflowActor, record: ev.Record, at: int, reply: Reply, body: bytes = b"") -> None:
+    """Append a record, behind the payload codecs if there are any."""
+    if actor.coding is None:
+        append(actor, record, record, at, reply, body=body or ev.encode_record(record))
+    else:
+        actor.coding.write(record, at, reply)
+
+
+def append(
+    actor: WorkflowActor, plain: ev.Record, record: ev.Record, at: int, reply: Reply, *, body: bytes
+) -> None:
+    """Put a record into the open batch, and what follows from it behind that batch.
+
+    Args:
+        actor: The run.
+        plain: As the code decided it.
+        record: As it is stored; the same object when there are no payload codecs.
+        at: Wall clock of the turn, microseconds.
+        reply: Who waits for it.
+        body: ``record`` as bytes.
+    """
+    shard = actor.shard
+    state = actor.state
+    batch = shard.writer.open
+    first = state.last_event + 1
+    flags = 0
+    if shard.actors.get(actor.key) is not actor:
+        raise RuntimeError("this object of the run was replaced after a failed commit")
+    if first == 1:
+        if actor.replaces is not None and not actor.replaces.is_closed:
+            actor.replaces.close_at_once(ev.WorkflowTerminated("replaced by a new start"), None)
+        actor.replaces = None
+        flags = STARTS_RUN
+        started = record.inputs[0]
+        assert isinstance(started, ev.WorkflowStarted)
+        batch.started[actor.key] = started
+    for number, event in enumerate(record.inputs, first):
+        if isinstance(event, ev.WITH_DIGEST) and event.request_id:
+            flags |= HAS_REQUEST
+            shard.index.requests.reserve(
+                actor.workflow_id, event.request_id, Request(actor.key, number, event.digest)
+            )
+    if type(record) is ev.Turn and record.outputs and isinstance(record.outputs[-1], ev.OUTCOMES):
+        waiting = sum(pending.next_at > 0 for pending in state.activities.values())
+        shard.timers.note_dead(len(state.timers) + waiting)
+    state.apply(record, at)
+    if state.outcome is not None:
+        flags |= CLOSES_RUN | status_flags(state.status)
+    batch.entries.append(Entry(actor.key, first, flags, at, body))
+    actor.batch = batch
+    if actor.outcomes and plain.inputs and type(plain.inputs[0]) in OUTCOMES:
+        batch.effects.append((outcome_is_durable, (actor, plain.inputs[0])))
+    if actor.instance is not None and actor.instance.logs:
+        batch.effects.append((shard.emit_logs, (actor.instance.logs,)))
+        actor.instance.logs = []
+    if type(record) is ev.Turn and record.outputs:
+        for position, event in enumerate(record.outputs):
+            effect = EFFECTS.get(type(event))
+            if effect is None:
+                continue
+            if type(event) in SHOWN and isinstance(plain, ev.Turn):
+                effect(actor, batch, plain.outputs[position])
+            else:
+                effect(actor, batch, event)
+    if reply is not None:
+        if record.inputs and type(record.inputs[0]) is ev.UpdateReceived:
+            _reply_to_update(actor, first, record, reply)
+        else:
+            batch.waiters.append((reply, None))
+    if state.outcome is not None:
+        _closed(actor)
+
+
+def outcome_is_durable(actor: WorkflowActor, event: Any) -> None:
+    """The record of an attempt's result is durable: a rebuild need not carry it over."""
+    command: int = event.command
+    if actor.outcomes.get(command) is event:
+        del actor.outcomes[command]
+
+
+def _reply_to_update(
+    actor: WorkflowActor, number: int, record: ev.Record, reply: asyncio.Future[Any]
+) -> None:
+    """The answer may be in this very turn; otherwise its caller waits on."""
+    for event in record.outputs if isinstance(record, ev.Turn) else ():
+        if isinstance(event, ev.UpdateCompleted | ev.UpdateFailed) and event.update == number:
+            actor.shard.writer.open.waiters.append((reply, event))
+            return
+    actor.wait_for_update(number, reply)
+
+
+def _closed(actor: WorkflowActor) -> None:
+    """The run has ended: answer everybody, let go of everything."""
+    outcome = actor.state.outcome
+    batch = actor.shard.writer.open
+    for waiter, _on_stall in actor.result_waiters:
+        batch.waiters.append((waiter, outcome))
+    actor.result_waiters.clear()
+    for waiters in actor.update_waiters.values():
+        batch.waiters.extend((waiter, outcome) for waiter in waiters)
+    actor.update_waiters = {}
+    batch.effects.append((actor.shard.closed, (actor,)))
+    actor.drop_instance()

@@ -1,0 +1,110 @@
+"""Starting runs: what the options decide when the workflow id is taken, and repeats by request id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..journal import events as ev
+from ..journal.ids import random_id
+from ..journal.payloads import Payload
+from ..journal.writer import Raise
+from .definitions import WorkflowDefinition
+from .errors import (
+    RequestIdReusedError,
+    WorkflowAlreadyStartedError,
+    WorkflowNotFoundError,
+    WorkflowPurgedError,
+    WorkflowTypeError,
+)
+from .mailbox import Inspection
+from .options import IfClosed, IfRunning
+from .repeats import is_same
+from .start_policies import decide as decide_start
+from .workflow_actor import WorkflowActor
+
+if TYPE_CHECKING:
+    from .shard import Shard
+
+
+def start_run(
+    shard: Shard,
+    definition: WorkflowDefinition,
+    workflow_id: str,
+    args: tuple[Payload, ...],
+    *,
+    if_running: IfRunning,
+    if_closed: IfClosed,
+    request_id: str,
+    digest: bytes,
+) -> tuple[WorkflowActor, asyncio.Future[Any]]:
+    """Start a run, or find the one that the options ask for.
+
+    Returns:
+        The run, and a future that is done once the answer is durable.
+
+    Raises:
+        PayloadTooLargeError: The arguments are over the limit; nothing was written.
+    """
+    shard.check()
+    future = shard.loop.create_future()
+    current: WorkflowActor | None
+    try:
+        current = shard.find(workflow_id)
+    except WorkflowNotFoundError:
+        current = None
+    if request_id:
+        repeated = _started_by(shard, workflow_id, request_id, digest, name=definition.name, args=args)
+        if repeated is not None:
+            stored = repeated.state.started.digest
+            same = is_same(shard, stored, digest, kind="start", name=definition.name, args=args)
+            value = None if same else Raise(RequestIdReusedError(request_id, workflow_id))
+            _answer_start(repeated, future, value)
+            return repeated, future
+    decision = decide_start(current.state.status if current else None, if_running, if_closed)
+    if current is not None and decision == "attach":
+        kind = current.state.started.workflow_type
+        if kind != definition.name:
+            _answer_start(current, future, Raise(WorkflowTypeError(workflow_id, kind, definition.name)))
+            return current, future
+    if current is not None and decision in ("attach", "refuse"):
+        refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
+        _answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
+        return current, future
+    started = ev.WorkflowStarted(workflow_id, random_id(), definition.name, args, request_id, digest)
+    actor = WorkflowActor(shard, shard.next_key, workflow_id, definition)
+    if shard.coder is None and not shard.sizes.are_small(args):
+        shard.sizes.check_event(started, actor.about)
+    shard.intake.admit(args)
+    actor.replaces = current if decision == "replace" else None
+    shard.next_key += 1
+    actor.state.started = started  # known by its ids from here on; the fold sets it again
+    shard.actors[actor.key] = actor
+    shard.newest[workflow_id] = actor
+    if request_id:
+        shard.starts[workflow_id, request_id] = actor
+    actor.put(started, future)
+    return actor, future
+
+
+def _answer_start(actor: WorkflowActor, future: asyncio.Future[Any], value: Any) -> None:
+    """Answer from what another start has reserved: behind its first turn, if that is still to come."""
+    if actor.state.last_event:
+        actor.batch.answer(future, value)
+    else:
+        actor.put(Inspection(lambda _state: value), future)
+
+
+def _started_by(
+    shard: Shard, workflow_id: str, request_id: str, digest: bytes, *, name: str, args: Sequence[Payload]
+) -> WorkflowActor | None:
+    actor = shard.starts.get((workflow_id, request_id))
+    request = None if actor is not None else shard.index.requests.find(workflow_id, request_id)
+    if request is not None:
+        actor = shard.actor_by_key(request.run_key)
+        if actor is None:  # starting again would do twice what was asked for once
+            if not is_same(shard, request.digest, digest, kind="start", name=name, args=args):
+                raise RequestIdReusedError(request_id, workflow_id)
+            raise WorkflowPurgedError(workflow_id, request_id)
+    return actor
