@@ -31,6 +31,8 @@ RECORD_VERSION = 2
 COMPRESSED = 0x80
 #: The same layout, before flags told of request ids: any entry may have some.
 _WITHOUT_REQUEST_FLAG = 1
+#: The check takes the version in, so that a damaged version is never read as another one.
+_MASK = 0x5A5A_5A5A
 
 #: Plain texts below this many bytes are not worth a zstd frame.
 SMALL = 192
@@ -133,10 +135,10 @@ def encode_record(entries: Sequence[Entry]) -> bytes:
     except struct.error as error:
         raise ValueError(f"an entry cannot be stored: {_what_is_wrong(entries) or error}") from error
     if len(plain) < SMALL:
-        return _HEAD.pack(RECORD_VERSION, zlib.crc32(plain)) + plain
+        return _HEAD.pack(RECORD_VERSION, zlib.crc32(plain, RECORD_VERSION)) + plain
     if len(plain) > MAX_PLAIN:
         raise ValueError(f"the entries of one commit hold {len(plain)} bytes; at most {MAX_PLAIN} fit")
-    return _HEAD.pack(RECORD_VERSION | COMPRESSED, len(plain)) + _codecs.compress(plain)
+    return _HEAD.pack(RECORD_VERSION | COMPRESSED, len(plain) ^ _MASK) + _codecs.compress(plain)
 
 
 def decode_record(data: bytes) -> list[Entry]:
@@ -179,11 +181,12 @@ def _plain_text(data: bytes) -> tuple[int, bytes]:
     version = kind & ~COMPRESSED
     if version not in {RECORD_VERSION, _WITHOUT_REQUEST_FLAG}:
         raise JournalCorruptError(f"its kind {kind:#04x} is unknown to this version")
+    is_old = version == _WITHOUT_REQUEST_FLAG
     if not kind & COMPRESSED:
-        if zlib.crc32(stored) != check:
+        if zlib.crc32(stored, 0 if is_old else version) != check:
             raise JournalCorruptError("its checksum differs")
         return version, stored
-    if zstandard.frame_content_size(stored) != check:
+    if zstandard.frame_content_size(stored) != (check if is_old else check ^ _MASK):
         raise JournalCorruptError("its compressed frame does not state the expected length")
     plain = _codecs.decompress(stored, max_output_size=0, read_across_frames=False, allow_extra_data=False)
     return version, plain

@@ -21,7 +21,7 @@ from everact.journal.errors import JournalCorruptError, JournalError
 from everact.journal.lmdb_format import LOGS
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load
-from everact.journal.tables import NUMBER, Table
+from everact.journal.tables import DEDUPE, NUMBER, Table, text_hash
 
 TESTS = Path(__file__).parents[1]
 
@@ -72,6 +72,16 @@ def flip(path, name, key, value, place):
         assert txn.put(key, bytes(damaged), db=db)
 
 
+def in_memory(path):
+    """Keys of the rows of request ids that start-up finds in the log."""
+    store = LmdbStore(path, durability="os", read_only=True)
+    try:
+        overlay = load(store).runs.requests
+        return {text_hash(store.journal_id, *name) for name in overlay._requests}
+    finally:
+        store.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("table", NAMED, ids=lambda table: table.value)
 def test_a_damaged_value_is_named_and_never_believed(made, tmp_path, table):
@@ -81,6 +91,8 @@ def test_a_damaged_value_is_named_and_never_believed(made, tmp_path, table):
     rows = values_of(path, name)
     if table is not Table.DEDUPE_1:
         assert rows
+    # The log may have a request too, of a run that was moved early; then its row is not read.
+    rows = [row for row in rows if table not in DEDUPE or row[0] not in in_memory(path)]
     for number, (key, value) in enumerate(rows[:: max(1, len(rows) // 8)]):
         flip(path, name, key, value, (0, len(value) // 2, len(value) - 1)[number % 3])
         store = LmdbStore(path, durability="os")
