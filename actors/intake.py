@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.errors import JournalError
-from ..journal.payloads import Payload
 from ..journal.space import SpaceLimits, Spare
 from ..journal.store import Entry, JournalStore
 from .mailbox import Mail
@@ -74,18 +73,16 @@ class Intake:
         self.full: Spare | None = None
         self.large = 0
 
-    def admit(self, args: Sequence[Payload]) -> None:
+    def admit(self, size: int) -> None:
         """Let a new start or message in.
 
         Args:
-            args: Its arguments.
+            size: Bytes of its arguments.
 
         Raises:
             JournalFullError: There is no room for it; nothing was written.
         """
-        size = OVERHEAD
-        for payload in args:
-            size += len(payload.data)
+        size += OVERHEAD
         self._came_in += size
         if self.full is not None or self._came_in > self._stride or self._clock.steady() >= self._next:
             spare = self.check()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..journal import events as ev
 from ..journal.errors import JournalFullError
 from ..journal.fold import STATUS_OF, RunState
-from ..journal.payloads import Payload, PayloadConverter
+from ..journal.payloads import Payload, PayloadConverter, total_size
 from . import descriptions
 from .actor_coding import with_events
 from .definitions import MARK, HandlerDefinition, Mark, WorkflowDefinition
@@ -155,7 +155,7 @@ class Messenger:
         if actor.is_closed:
             return
         try:
-            shard.intake.admit(args)
+            shard.intake.admit(total_size(args))
         except JournalFullError:
             if not request_id or shard.index.requests.find(actor.workflow_id, request_id) is None:
                 raise
@@ -165,7 +165,7 @@ class Messenger:
 
     async def _send(self, actor: WorkflowActor, event: ev.SignalReceived | ev.UpdateReceived) -> Any:
         shard = actor.shard
-        if shard.coder is None and not shard.sizes.are_small(event.args):  # the others are checked as coded
+        if shard.coder is None and total_size(event.args) > shard.sizes.quick:  # the others are checked as coded
             shard.sizes.check_event(event, actor.about)
         return await self._put(actor, event)
 

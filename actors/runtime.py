@@ -326,6 +326,7 @@ class Runtime:
             definition,
             workflow_id,
             payloads,
+            is_new_id="id" not in options,
             if_running=if_running,
             if_closed=if_closed,
             request_id=request_id,

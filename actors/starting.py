@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
 from ..journal.ids import random_id
-from ..journal.payloads import Payload
+from ..journal.payloads import Payload, total_size
 from ..journal.writer import Raise
 from .definitions import WorkflowDefinition
 from .errors import (
     RequestIdReusedError,
     WorkflowAlreadyStartedError,
-    WorkflowNotFoundError,
     WorkflowPurgedError,
     WorkflowTypeError,
 )
@@ -34,12 +33,15 @@ def start_run(
     workflow_id: str,
     args: tuple[Payload, ...],
     *,
+    is_new_id: bool,
     if_running: IfRunning,
     if_closed: IfClosed,
     request_id: str,
     digest: bytes,
 ) -> tuple[WorkflowActor, asyncio.Future[Any]]:
     """Start a run, or find the one that the options ask for.
+
+    ``is_new_id`` says that the id was made for this start, so that no run has it.
 
     Returns:
         The run, and a future that is done once the answer is durable.
@@ -49,11 +51,7 @@ def start_run(
     """
     shard.check()
     future = shard.loop.create_future()
-    current: WorkflowActor | None
-    try:
-        current = shard.find(workflow_id)
-    except WorkflowNotFoundError:
-        current = None
+    current = None if is_new_id else shard.seek(workflow_id)
     if request_id:
         repeated = _started_by(shard, workflow_id, request_id, digest, name=definition.name, args=args)
         if repeated is not None:
@@ -74,9 +72,10 @@ def start_run(
         return current, future
     started = ev.WorkflowStarted(workflow_id, random_id(), definition.name, args, request_id, digest)
     actor = WorkflowActor(shard, shard.next_key, workflow_id, definition)
-    if shard.coder is None and not shard.sizes.are_small(args):
+    size = total_size(args)
+    if size > shard.sizes.quick and shard.coder is None:
         shard.sizes.check_event(started, actor.about)
-    shard.intake.admit(args)
+    shard.intake.admit(size)
     actor.replaces = current if decision == "replace" else None
     shard.next_key += 1
     actor.state.started = started  # known by its ids from here on; the fold sets it again

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import events as ev
 from .coded_fields import About, fields_of
 from .errors import PayloadTooLargeError
-from .payloads import Payload
 
 log = logging.getLogger("everact.runtime")
 
@@ -56,10 +54,6 @@ class PayloadSizes:
         self._limits = limits
         self._warned: set[str] = set()
         self.quick = min(limits.payload, limits.warning - 1)
-
-    def are_small(self, payloads: Sequence[Payload]) -> bool:
-        """Whether values need no look at each of them."""
-        return sum([len(payload.data) for payload in payloads]) <= self.quick
 
     def check_event(self, event: ev.Event, about: About) -> None:
         """Check what is to come in: a message of a caller, an activity's result.

@@ -57,6 +57,14 @@ class Payload(msgspec.Struct, array_like=True, frozen=True, gc=False):
 NULL = Payload("null", b"")
 
 
+def total_size(payloads: Iterable[Payload]) -> int:
+    """Bytes of these values together."""
+    size = 0
+    for payload in payloads:
+        size += len(payload.data)
+    return size
+
+
 class PayloadConverter:
     """Turns values into payloads and back; safe to use from many threads.
 

@@ -160,6 +160,8 @@ class RunIndex:
         row = self.by_workflow_id.get(workflow_id) if run_id is None else self.by_run_id.get(run_id)
         if row is not None:
             return row if row.workflow_id == workflow_id else None
+        if not self.counts:
+            return None  # the tables have no run
         start = text_hash(self._store.journal_id, workflow_id)
         stop = start + b"\xff" * 9
         with self._store.view() as tables:
