@@ -22,6 +22,8 @@ from .tables import DEDUPE, EVENT, NUMBER, PAIR, Table, closed_key, run_range, t
 
 #: Entries and bytes of one value of the histories.
 VALUE_ENTRIES = 512
+#: So few are never cut: a value may be as large as they make it.
+FEW_ENTRIES = 8
 VALUE_BYTES = 128 << 10
 #: A last value shorter than this is written again with what follows it.
 MERGE_BELOW = 2 << 10
@@ -120,7 +122,7 @@ class Step:
                 if last is not None and (len(last[1]) < MERGE_BELOW or last[0] == same_key):
                     new[:0] = history_entries(changes, self._codec, *last)
                     outdated.append(last[0])
-            for part in _parts(new):
+            for part in _parts(new) if len(new) > FEW_ENTRIES else (new,):
                 plain = plain_text(part)
                 if len(plain) <= SHORT:
                     self.samples.append(plain)
@@ -135,6 +137,7 @@ class Step:
         closed: list[tuple[bytes, bytes]] = []
         due: list[tuple[bytes, bytes]] = []
         not_due: list[bytes] = []
+        kinds: dict[str, bytes] = {}
         for move in self.moves:
             key = NUMBER.pack(move.key)
             run = move.run
@@ -144,7 +147,9 @@ class Step:
             if move.snapshot is not None:
                 opened.append((key, move.snapshot))
             else:
-                kind = text_hash(self._journal_id, run.workflow_type)
+                kind = kinds.get(run.workflow_type)
+                if kind is None:
+                    kind = kinds[run.workflow_type] = text_hash(self._journal_id, run.workflow_type)
                 closed.append((closed_key(kind, run.closed_at, move.key), b""))
                 if move.was_open:
                     not_open.append(key)

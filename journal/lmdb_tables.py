@@ -17,6 +17,8 @@ from .tables import NUMBER, Table
 
 #: Decompressed records that are kept, in bytes: runs that started together share records.
 CACHE_BYTES = 8 << 20
+#: Records that one read keeps at hand beside the cache, which is shared by threads.
+NEAR = 64
 
 #: What LMDB says of pages that are not what they should be.
 DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError)
@@ -162,20 +164,20 @@ class LmdbTables(Tables):
         return rows
 
     def read(self, locations: Iterable[Location]) -> list[Entry]:
-        """Return entries of the log; each record is read and decompressed once."""
-        wanted: dict[int, list[tuple[int, int]]] = {}
-        count = 0
-        for count, (sequence, index) in enumerate(locations, 1):
-            wanted.setdefault(sequence, []).append((count - 1, index))
-        found: dict[int, Entry] = {}
-        for sequence in sorted(wanted):
-            record = self.record(sequence)
-            for place, index in wanted[sequence]:
-                try:
-                    found[place] = record.entry(index)
-                except JournalCorruptError as error:
-                    raise corrupt(self._path, sequence, str(error)) from error
-        return [found[place] for place in range(count)]
+        """Return entries of the log; runs that are neighbours share records."""
+        found: list[Entry] = []
+        near: dict[int, PlainRecord] = {}
+        for sequence, index in locations:
+            record = near.get(sequence)
+            if record is None:
+                if len(near) == NEAR:
+                    near.clear()
+                record = near[sequence] = self.record(sequence)
+            try:
+                found.append(record.entry(index))
+            except JournalCorruptError as error:
+                raise corrupt(self._path, sequence, str(error)) from error
+        return found
 
     def record(self, sequence: int) -> PlainRecord:
         """One commit record of the log.
