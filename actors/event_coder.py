@@ -217,7 +217,7 @@ class EventCoder:
         future: asyncio.Future[list[Payload]] = self._loop.create_future()
 
         def work(_worker: Worker) -> Callable[[], None]:
-            made = payloads
+            made, codec = payloads, codecs[0]
             try:
                 for codec in codecs:
                     made = _call(codec, way, made)

@@ -194,7 +194,7 @@ def _read_seconds(it: JournalLoad, key: int) -> float:
         began = perf_counter()
         entries = it.index.entries(it.index.rows[key])
         best = min(best, perf_counter() - began)
-    assert len(entries) >= 1_000
+        assert len(entries) >= 1_000
     return best
 
 
