@@ -226,6 +226,11 @@ class Touched:
         """Rows were set or deleted."""
         self.keys.setdefault(table, set()).update(keys)
 
+    def take(self) -> dict[Table, set[bytes]]:
+        """What was noted since the last time; no commit may be under way."""
+        keys, self.keys = self.keys, {}
+        return keys
+
 
 class LmdbChanges(LmdbTables, Changes):
     """What a write transaction may do.

@@ -196,14 +196,17 @@ class _Copy:
         for number in range(1, len(self._copy.databases)):
             self._take(number, say)
         for _ in range(ROUNDS):
-            if self._catch_up() < FEW_ROWS:
+            # No commit is half-way then: what one has said that it changes must be visible when it is copied again.
+            with self._store._mutex:
+                keys = self._touched.take()
+            if self._catch_up(keys) < FEW_ROWS:
                 break
             say()
         self._env.sync(True)
 
     def finish(self) -> None:
         """Copy the rest and close; nothing is committed to the store meanwhile."""
-        self._catch_up()
+        self._catch_up(self._touched.take())
         with self._env.begin(write=True) as txn:
             txn.drop(self._copy.meta, delete=False)
             with self._store._shared as opened, opened.env.begin() as source:
@@ -220,12 +223,11 @@ class _Copy:
             self._is_open = False
             self._env.close()
 
-    def _catch_up(self) -> int:
-        """Copy new records of the log and rows that were touched; returns how many those were."""
+    def _catch_up(self, keys: dict[Table, set[bytes]]) -> int:
+        """Copy new records of the log and these rows, which were touched; returns how many those were."""
         before = self._rows
         for number in (1, 2):
             self._take(number, lambda: None)
-        keys, self._touched.keys = self._touched.keys, {}
         for table, touched in keys.items():
             names = sorted(touched)
             pieces = PIECE_ROWS if table is not Table.BLOBS else BLOB_ROWS

@@ -476,3 +476,54 @@ def test_a_quota_holds_for_the_new_file(tmp_journal):
                 lambda changes: changes.put(Table.RUNS, [(os.urandom(8), b"x" * 3000) for _ in range(99)]),
             )
     store.close()
+
+
+class AskedFor:
+    """A mutex that says when a second thread comes."""
+
+    def __init__(self, inner, asked):
+        self.inner = inner
+        self.asked = asked
+
+    def __enter__(self):
+        if self.inner.locked():
+            self.asked.set()
+        self.inner.acquire()
+
+    def __exit__(self, *_error):
+        self.inner.release()
+
+
+def test_what_is_half_way_through_its_commit_is_not_taken_for_copied(tmp_journal, monkeypatch):
+    """Its keys are noted before the commit; read then, they have their old values, and nobody notes them again."""
+    store = LmdbStore(tmp_journal, durability="os")
+    fill(store, 100)
+    half_way, looked = threading.Event(), threading.Event()
+    store._mutex = AskedFor(store._mutex, looked)
+
+    def write():
+        def wait():
+            half_way.set()
+            assert looked.wait(20)
+
+        with armed("journal.commit.written", wait):
+            change(store, lambda changes: changes.put(Table.BLOBS, [(b"address", b"large")]))
+
+    writer = threading.Thread(target=write)
+    catch_up = room._Copy._catch_up
+
+    def caught_up(copy, *args):
+        if copy._store._mutex.inner.locked() and not looked.is_set():  # what was to be copied is known already
+            copied = catch_up(copy, *args)
+            looked.set()
+            writer.join()
+            return copied
+        return catch_up(copy, *args)
+
+    monkeypatch.setattr(room._Copy, "_catch_up", caught_up)
+    with armed("rewrite.begun", lambda: (writer.start(), half_way.wait(20))):
+        rewrite(store)
+    writer.join()
+    with store.view() as tables:
+        assert tables.get(Table.BLOBS, b"address") == b"large"
+    store.close()
