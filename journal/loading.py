@@ -83,7 +83,7 @@ def load(store: JournalStore) -> Loaded:
                         state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
     # Of runs that were moved early the log may hold repeats only: the tables alone say what becomes of these.
     for row in [row for row in index.rows.values() if not len(row) and row.key not in states]:
-        index.requests_stored(row.key, len(index.request_ids.get(row.key, ())))
+        index.requests.stored(row.key)
         index.drop(row)
     return Loaded(index, facts, states, highest + 1)
 

@@ -54,8 +54,8 @@ class RequestIds:
             for name in self._names.get(run_key, ())
         ]
 
-    def stored(self, run_key: int, count: int) -> None:
-        """The first ``count`` request ids of a run are in their table now."""
+    def stored(self, run_key: int, count: int | None = None) -> None:
+        """The first ``count`` request ids of a run, all by default, are in their table now."""
         names = self._names.get(run_key)
         if names:
             for name in names[:count]:

@@ -8,7 +8,6 @@ only; ids that are reserved by a turn on its way to the disk are the runtime's b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import merge
 
 from .blobs import whole_entry
 from .errors import JournalCorruptError
@@ -53,8 +52,6 @@ class RunIndex:
         self.crowded: list[int] = []
         self.codec = HistoryCodec()
         self.closed_since: dict[str, int] = {}
-        self._late: set[int] = set()  # those of ``rows`` that are not in the order of their keys
-        self._newest = 0
 
     # --- the overlay
 
@@ -106,10 +103,6 @@ class RunIndex:
 
     def _insert(self, row: RunRow) -> None:
         self.rows[row.key] = row
-        if row.key < self._newest:
-            self._late.add(row.key)
-        else:
-            self._newest = row.key
         before = self.by_workflow_id.get(row.workflow_id)
         if before is None or before.key < row.key:
             self.by_workflow_id[row.workflow_id] = row
@@ -131,7 +124,6 @@ class RunIndex:
     def drop(self, row: RunRow) -> None:
         """Take a run out of the overlay: the tables have all of it."""
         if self.rows.pop(row.key, None) is not None:
-            self._late.discard(row.key)
             if self.by_workflow_id.get(row.workflow_id) is row:
                 del self.by_workflow_id[row.workflow_id]
             if self.by_run_id.get(row.run_id) is row:
@@ -177,27 +169,17 @@ class RunIndex:
         return None
 
     def newest_first(self) -> Iterator[RunRow]:
-        """Every run, the one that started last first."""
-        late = sorted(self._late, reverse=True)
-        recent = (
-            [key for key in reversed(self.rows) if key not in self._late] if late else reversed(self.rows)
-        )
-        overlay = merge(recent, late, reverse=True)
-        stored = self._store.rows(Table.RUNS, reverse=True)
+        """Every run, the one that started last first; runs may be moved into the tables while it goes on."""
+        stored = ((NUMBER.unpack(key)[0], value) for key, value in self._store.rows(Table.RUNS, reverse=True))
         following = next(stored, None)
-        for key in list(overlay):
-            while following is not None and (number := NUMBER.unpack(following[0])[0]) > key:
-                if number not in self.rows:
-                    yield read_row(number, following[1])
+        for key in (*sorted(self.rows, reverse=True), 0):
+            while following is not None and following[0] >= key:
+                if following[0] != key:
+                    yield self.rows.get(following[0]) or read_row(*following)
                 following = next(stored, None)
-            row = self.rows.get(key)
+            row = self.row(key) if key else None
             if row is not None:
                 yield row
-        while following is not None:
-            number = NUMBER.unpack(following[0])[0]
-            if number not in self.rows:
-                yield read_row(number, following[1])
-            following = next(stored, None)
 
     def count(self, workflow_type: str | None, status: str | None) -> int:
         """How many runs are of a type and a status; None is any."""

@@ -93,7 +93,7 @@ async def test_a_closed_run_that_the_log_only_repeats_can_be_purged_after_a_rest
         await move_early(runtime)
         assert 1 not in shard.index.rows
     async with hosted(journal, Order, Quick, clock=clock) as runtime:
-        assert not runtime._shard.index.requests
+        assert not runtime._shard.index.requests._requests
         assert await runtime.purge(workflow_id="order") == 1
         await settled(runtime)
         check_tables(runtime._store)

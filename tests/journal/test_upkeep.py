@@ -259,3 +259,15 @@ def test_the_file_stays_small_while_runs_come_and_go(tmp_journal):
         sizes.append(store.space().size)
     store.close()
     assert sizes[-1] <= sizes[3], sizes
+
+
+@pytest.mark.parametrize("looked_at", range(1, 9))
+def test_a_list_that_is_read_slowly_shows_each_run_once_although_all_are_moved_meanwhile(store, looked_at):
+    fill(store, [run_of(key, closed=key % 2 == 0) for key in range(1, 5)])
+    Upkeep(store, now).empty_log()
+    fill(store, [run_of(key, closed=key % 2 == 0) for key in range(5, 9)])
+    work = Upkeep(store, now)
+    rows = work._index.newest_first()
+    found = [next(rows).key for _ in range(looked_at)]
+    work.empty_log()
+    assert found + [row.key for row in rows] == [8, 7, 6, 5, 4, 3, 2, 1]
