@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..journal.compaction import Compactor
-from ..journal.errors import EveractError
+from ..journal.errors import EveractError, JournalCorruptError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
@@ -131,10 +131,9 @@ def _wake(shard: Shard, *, tried: bool) -> None:
         if key in shard.index.rows:
             continue  # the log knows better
         if run.needs or 0 < run.wake <= now + HORIZON or run.workflow_type not in shard.workflows:
-            row = shard.index.row(key)
-            if row is None or row.is_closed:
+            actor = _bring_in(shard, key)
+            if actor is None:
                 continue
-            actor = activate(shard, row)
             actor.tried = tried
             if not tried:
                 _retry_stalled(shard, actor)
@@ -151,10 +150,22 @@ def _next_horizon(shard: Shard, known_until: int) -> None:
     until = max(known_until, shard.now()) + HORIZON
     for key in due_runs(shard.store, known_until, until):
         if key not in shard.actors:
-            row = shard.index.row(key)
-            if row is not None and not row.is_closed:
-                activate(shard, row)
+            _bring_in(shard, key)
     _look_again(shard, until)
+
+
+def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:
+    """Bring a run into memory, if it is open; a damaged one does not keep the others out."""
+    try:
+        row = shard.index.row(key)
+        return None if row is None or row.is_closed else activate(shard, row)
+    except JournalCorruptError as error:
+        log.error(  # noqa: TRY400  (the message says it all)
+            "run %d stays as it is, the journal is damaged (`everact journal verify` names all of it): %s",
+            key,
+            error,
+        )
+        return None
 
 
 def _always(_shard: Shard, _known_until: int) -> bool:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
+from ..journal.errors import JournalError
 from ..journal.payloads import Payload
+from ..journal.request_ids import Request
 from ..journal.writer import Raise
 from .errors import RequestIdReusedError, WorkflowNotFoundError, WorkflowPurgedError
 from .mailbox import Reply
@@ -19,11 +21,24 @@ if TYPE_CHECKING:
 
 
 def answered_before(actor: WorkflowActor, event: Any, reply: Reply) -> bool:
-    """Whether a message was seen before by its request id; then it is answered as it was then."""
-    shard = actor.shard
-    seen = shard.index.requests.find(actor.workflow_id, event.request_id) if event.request_id else None
-    if seen is None:
+    """Whether a message was seen before by its request id; then it is answered as it was then.
+
+    When the journal does not say, its sender gets the reason: to take it in might do twice what was asked for once.
+    """
+    if not event.request_id:
         return False
+    shard = actor.shard
+    try:
+        seen = shard.index.requests.find(actor.workflow_id, event.request_id)
+        if seen is not None:
+            _answer_again(shard, actor, event, reply, seen)
+    except (JournalError, OSError) as error:
+        shard.reply_when_durable(actor, reply, Raise(error))
+        return True
+    return seen is not None
+
+
+def _answer_again(shard: Shard, actor: WorkflowActor, event: Any, reply: Reply, seen: Request) -> None:
     receiver = shard.actor_by_key(seen.run_key)
     kind = "update" if type(event) is ev.UpdateReceived else "signal"
     if receiver is None:
@@ -46,7 +61,6 @@ def answered_before(actor: WorkflowActor, event: Any, reply: Reply) -> bool:
             receiver.wait_for_update(seen.event, reply)
     else:
         shard.reply_when_durable(receiver, reply)
-    return True
 
 
 def _answer_of(actor: WorkflowActor, update: int) -> Payload | ev.UpdateFailed | ev.Outcome | None:

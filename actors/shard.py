@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..journal import events as ev
@@ -347,7 +348,8 @@ class Shard:
         actor = self.actors.get(key) or self._recently_closed.get(key)
         if actor is None:
             row = self.index.row(key)
-            actor = None if row is None else self.actor_of(row)
+            with suppress(WorkflowNotFoundError):  # purged while it was read
+                actor = None if row is None else self.actor_of(row)
         return actor
 
     def _closed_actor(self, row: RunRow) -> WorkflowActor:

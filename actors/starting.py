@@ -51,16 +51,20 @@ def start_run(
     """
     shard.check()
     future = shard.loop.create_future()
-    current = None if is_new_id else shard.seek(workflow_id)
     if request_id:
         repeated = _started_by(shard, workflow_id, request_id, digest, name=definition.name, args=args)
         if repeated is not None:
-            stored = repeated.state.started.digest
-            same = is_same(shard, stored, digest, kind="start", name=definition.name, args=args)
+            actor, known = repeated
+            same = is_same(shard, known, digest, kind="start", name=definition.name, args=args)
             value = None if same else Raise(RequestIdReusedError(request_id, workflow_id))
-            _answer_start(repeated, future, value)
-            return repeated, future
-    decision = decide_start(current.state.status if current else None, if_running, if_closed)
+            _answer_start(actor, future, value)
+            return actor, future
+    current = shard.newest.get(workflow_id)
+    row = shard.index.find(workflow_id) if current is None and not is_new_id else None
+    status = row.status if row is not None else current.state.status if current is not None else None
+    decision = decide_start(status, if_running, if_closed)
+    if row is not None and decision != "start":  # what has ended before is not read for another start
+        current = shard.actor_of(row)
     if current is not None and decision == "attach":
         kind = current.state.started.workflow_type
         if kind != definition.name:
@@ -97,13 +101,17 @@ def _answer_start(actor: WorkflowActor, future: asyncio.Future[Any], value: Any)
 
 def _started_by(
     shard: Shard, workflow_id: str, request_id: str, digest: bytes, *, name: str, args: Sequence[Payload]
-) -> WorkflowActor | None:
+) -> tuple[WorkflowActor, bytes] | None:
+    """The run that has received this request, and the digest of what that was."""
     actor = shard.starts.get((workflow_id, request_id))
-    request = None if actor is not None else shard.index.requests.find(workflow_id, request_id)
-    if request is not None:
-        actor = shard.actor_by_key(request.run_key)
-        if actor is None:  # starting again would do twice what was asked for once
-            if not is_same(shard, request.digest, digest, kind="start", name=name, args=args):
-                raise RequestIdReusedError(request_id, workflow_id)
-            raise WorkflowPurgedError(workflow_id, request_id)
-    return actor
+    if actor is not None:
+        return actor, actor.state.started.digest
+    request = shard.index.requests.find(workflow_id, request_id)
+    if request is None:
+        return None
+    actor = shard.actor_by_key(request.run_key)
+    if actor is None:  # starting again would do twice what was asked for once
+        if not is_same(shard, request.digest, digest, kind="start", name=name, args=args):
+            raise RequestIdReusedError(request_id, workflow_id)
+        raise WorkflowPurgedError(workflow_id, request_id)
+    return actor, request.digest

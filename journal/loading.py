@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .blobs import whole_entry
+from .errors import JournalCorruptError
 from .events import WITH_DIGEST, WorkflowStarted, decode_record
 from .facts import Facts, read_facts
 from .fold import RunState
@@ -14,9 +15,9 @@ from .request_ids import Request
 from .run_history import read_history
 from .run_index import RunIndex
 from .run_row import RunRow
-from .snapshots import OpenRun
+from .snapshots import HAS_ACTIVITIES, OpenRun, decode_open
 from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry, JournalStore, Tables
-from .stored_runs import open_run, stored_row, stored_state
+from .stored_runs import stored_row, stored_state
 from .tables import NUMBER, PAIR, Table
 
 
@@ -128,12 +129,14 @@ def _stored_state(index: RunIndex, row: RunRow, tables: Tables) -> RunState:
 def open_runs(store: JournalStore) -> Iterator[tuple[int, OpenRun]]:
     """Yield each run that the tables hold as open, with its key; the overlay may know better.
 
-    Raises:
-        JournalCorruptError: A row is damaged; names the run.
+    One whose row is damaged may have something to do: its history will tell.
     """
     for key, row in store.rows(Table.OPEN):
-        number = NUMBER.unpack(key)[0]
-        yield number, open_run(number, row)
+        try:
+            run = decode_open(row)
+        except JournalCorruptError:
+            run = OpenRun(HAS_ACTIVITIES, 0, "")
+        yield NUMBER.unpack(key)[0], run
 
 
 def due_runs(store: JournalStore, after: int, until: int) -> list[int]:

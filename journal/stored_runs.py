@@ -5,15 +5,20 @@ Errors name the run.
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
+
 import msgspec
 
 from .errors import JournalCorruptError
 from .fold import RunState
 from .row_checksum import sealed, unsealed
 from .run_row import RunRow
-from .snapshots import OpenRun, decode_open, decode_state
+from .snapshots import decode_open, decode_state
 from .store import Tables
 from .tables import NUMBER, Table
+
+log = logging.getLogger("everact.runtime")
 
 
 class StoredRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -67,7 +72,8 @@ def stored_row(tables: Tables, key: int) -> RunRow | None:
     if not row.is_closed:
         opened = tables.get(Table.OPEN, NUMBER.pack(key))
         if opened is not None:
-            row.wake = open_run(key, opened).wake
+            with suppress(JournalCorruptError):  # then its row in the table of what falls due stays a hint
+                row.wake = decode_open(opened).wake
     return row
 
 
@@ -88,28 +94,14 @@ def read_row(key: int, value: bytes) -> RunRow:
     return row
 
 
-def open_run(key: int, value: bytes) -> OpenRun:
-    """What the table of open runs says of one.
-
-    Raises:
-        JournalCorruptError: Its row is damaged; names the run.
-    """
-    try:
-        return decode_open(value)
-    except JournalCorruptError as error:
-        raise JournalCorruptError(f"run {key} in the table of open runs cannot be read: {error}") from error
-
-
 def stored_state(tables: Tables, key: int) -> RunState | None:
-    """The snapshot of an open run, or None.
-
-    Raises:
-        JournalCorruptError: Its row is damaged; names the run.
-    """
+    """The snapshot of an open run, or None; also when it is damaged: its history says the same."""
     value = tables.get(Table.OPEN, NUMBER.pack(key))
     if value is None:
         return None
     try:
         return decode_state(value, tables)
     except JournalCorruptError as error:
-        raise JournalCorruptError(f"run {key} in the table of open runs cannot be read: {error}") from error
+        text = "run %d in the table of open runs cannot be read, its history is read instead: %s"
+        log.warning(text, key, error)
+        return None

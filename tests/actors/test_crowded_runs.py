@@ -1,4 +1,4 @@
-"""Runs that are moved out of the log early, since it holds much of them: nothing of them is forgotten at the next start."""
+"""Runs that are moved out of the log early, since it holds much of them, are all there at the next start."""
 
 import asyncio
 

@@ -42,6 +42,10 @@ class W:
     def look(self) -> None:
         pass
 
+    @workflow.signal
+    def note(self) -> None:
+        pass
+
 
 @workflow.defn(name="W")
 class Changed:
@@ -191,6 +195,14 @@ async def repeats(runtime, first, how):
     second = await runtime.spawn(W.run, how, id="a", request_id="q2", if_running="replace")
     assert second.run_id != first.run_id
     assert (await runtime.spawn(W.run, how, id="a", request_id="q")).run_id == first.run_id
+
+
+async def test_the_request_id_of_a_signal_is_no_start_although_the_run_was_started_alike():
+    async with hosted(MemoryJournal(), W) as runtime:
+        run = await runtime.spawn(W.run, "new", id="a", request_id="start")
+        await run.signal(W.note, request_id="signal")
+        with pytest.raises(RequestIdReusedError):
+            await runtime.spawn(W.run, "new", id="a", request_id="signal")
 
 
 async def test_a_bound_handle_keeps_to_its_run_and_an_id_finds_the_newest():

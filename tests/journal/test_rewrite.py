@@ -513,7 +513,9 @@ def test_what_is_half_way_through_its_commit_is_not_taken_for_copied(tmp_journal
     catch_up = room._Copy._catch_up
 
     def caught_up(copy, *args):
-        if copy._store._mutex.inner.locked() and not looked.is_set():  # what was to be copied is known already
+        if (
+            copy._store._mutex.inner.locked() and not looked.is_set()
+        ):  # what was to be copied is known already
             copied = catch_up(copy, *args)
             looked.set()
             writer.join()

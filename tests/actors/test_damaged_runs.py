@@ -1,0 +1,132 @@
+"""What of the journal is damaged keeps nothing out that is whole, neither other runs nor what can do without it."""
+
+import asyncio
+
+import pytest
+from support.clock import ManualClock
+from support.hosting import hosted, settled, tick, until
+
+from everact import workflow
+from everact.actors.recovery import HORIZON
+from everact.exceptions import JournalCorruptError
+from everact.journal import compaction
+from everact.journal.memory_store import MemoryJournal, MemoryStore
+from everact.journal.tables import NUMBER, Table
+
+FAR = 5.0 * HORIZON / 1_000_000
+
+
+@workflow.defn
+class Order:
+    def __init__(self):
+        self.events = []
+
+    @workflow.run
+    async def run(self, count: int, nap: float = 0.0) -> int:
+        await workflow.wait_condition(lambda: len(self.events) >= count)
+        if nap:
+            await asyncio.sleep(nap)
+        return count
+
+    @workflow.signal
+    def happen(self, what: str) -> None:
+        self.events.append(what)
+
+
+@pytest.fixture(autouse=True)
+def one_segment(monkeypatch):
+    monkeypatch.setattr(compaction, "WINDOW", 1000)
+
+
+async def empty_log(runtime):
+    """Move all that the log holds into the tables."""
+    shard = runtime._shard
+    await settled(runtime)
+    shard.compactor.hurry()
+    shard.housekeeping.wake()
+    await until(lambda: not any(map(len, shard.index.rows.values())))
+
+
+def damage(journal, table, run_key):
+    """Change a byte of a run's row."""
+    store = MemoryStore(journal)
+
+    def change(changes):
+        key, value = changes.last(table, NUMBER.pack(run_key), NUMBER.pack(run_key + 1))
+        changes.put(table, [(key, value[:-1] + bytes([value[-1] ^ 0xFF]))])
+
+    store.append(store.position, [], change)
+
+
+async def statuses(runtime):
+    return {row.workflow_id: row.status for row in await runtime.list_workflows()}
+
+
+async def two_orders(journal, clock, *args):
+    async with hosted(journal, Order, clock=clock) as runtime:
+        await runtime.spawn(Order, *args, id="first")
+        await runtime.spawn(Order, *args, id="second")
+        await empty_log(runtime)
+
+
+async def test_a_run_whose_snapshot_is_damaged_goes_on_from_its_history(caplog):
+    journal, clock = MemoryJournal(), ManualClock()
+    await two_orders(journal, clock, 0, 30.0)
+    damage(journal, Table.OPEN, 1)
+    async with hosted(journal, Order, clock=clock) as runtime:
+        await tick(runtime, clock, 30)
+        assert await statuses(runtime) == {"first": "completed", "second": "completed"}
+    assert "run 1 in the table of open runs cannot be read, its history is read instead: " in caplog.text
+
+
+@pytest.mark.parametrize("nap", [30.0, FAR], ids=["at start", "when its timer comes near"])
+@pytest.mark.parametrize("row", [True, False], ids=["its row", "its history"])
+async def test_a_run_that_cannot_be_brought_in_does_not_keep_the_others_out(nap, row, caplog):
+    journal, clock = MemoryJournal(), ManualClock()
+    await two_orders(journal, clock, 0, nap)
+    if row:
+        damage(journal, Table.RUNS, 1)
+    else:
+        damage(journal, Table.OPEN, 1)
+        damage(journal, Table.HISTORIES, 1)
+    async with hosted(journal, Order, clock=clock) as runtime:
+        for _ in range(20):
+            await tick(runtime, clock, nap / 20)
+        found = runtime._shard.index.find("second")
+        assert found is not None
+        assert found.status == "completed"
+        if not row:
+            with pytest.raises(
+                JournalCorruptError, match="the history of run 1 from event 1 on cannot be read"
+            ):
+                await runtime.ref("first").describe()
+    assert (
+        "run 1 stays as it is, the journal is damaged (`everact journal verify` names all of it): "
+        in caplog.text
+    )
+
+
+async def test_an_id_can_be_used_again_although_its_last_history_is_damaged():
+    journal, clock = MemoryJournal(), ManualClock()
+    async with hosted(journal, Order, clock=clock) as runtime:
+        await runtime.execute(Order, 0, id="order")
+        await empty_log(runtime)
+    damage(journal, Table.HISTORIES, 1)
+    async with hosted(journal, Order, clock=clock) as runtime:
+        assert await runtime.execute(Order, 0, id="order") == 0
+
+
+async def test_who_repeats_what_a_damaged_run_has_received_gets_the_reason_and_the_new_run_goes_on():
+    journal, clock = MemoryJournal(), ManualClock()
+    async with hosted(journal, Order, clock=clock) as runtime:
+        order = await runtime.spawn(Order, 1, id="order")
+        await order.signal(Order.happen, "once", request_id="request")
+        await order.result()
+        await empty_log(runtime)
+    damage(journal, Table.HISTORIES, 1)
+    async with hosted(journal, Order, clock=clock) as runtime:
+        order = await runtime.spawn(Order, 1, id="order")
+        with pytest.raises(JournalCorruptError, match="the history of run 1 from event 1 on cannot be read"):
+            await order.signal(Order.happen, "once", request_id="request")
+        await order.signal(Order.happen, "again")
+        assert await order.result() == 1
