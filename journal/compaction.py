@@ -40,6 +40,9 @@ WINDOW_PER_RUN = 5
 LONGEST_WINDOW = 1_000_000
 #: The sealed segment is moved by the time the current one is filled to this share.
 PACE = 0.7
+#: A commit moves at most this for each entry that it appends, and so much beside, in entries.
+MOST_PER_ENTRY = 16
+MOST = 256
 #: What moving a run costs beside its entries, in entries.
 RUN_COST = 3
 #: Request ids are kept at least this long after their receipt, microseconds, or until so many newer ones have come.
@@ -83,9 +86,12 @@ class Compactor:
         with store.view() as tables:
             segments = tables.segments
         self._sealed_before = segments.current if segments.sealed else 0
-        self._todo: list[int] = self._sealed_runs() if segments.sealed else []
-        self._left = self._cost(self._todo)
-        self._filled = sum(len(row) - len(row.located(self._sealed_before)) for row in index.rows.values())
+        sealed = sum(len(row.located(self._sealed_before)) for row in index.rows.values())
+        self._filled = sum(map(len, index.rows.values())) - sealed
+        self._todo: list[int] = []
+        self._left = 0
+        if segments.sealed:
+            self._begin(sealed)
         self._samples: list[bytes] = []
         self._sample_bytes = 0
         self._trained: tuple[int, bytes] | None = None
@@ -127,16 +133,10 @@ class Compactor:
         """When the first run of each type has closed that the log may still hold, microseconds."""
         return {**self._index.closed_since, **self._closed_before}
 
-    def _sealed_runs(self) -> list[int]:
-        """Keys of the runs with entries in the sealed segment, the last one first."""
-        limit = self._sealed_before
-        return sorted(
-            (key for key, row in self._index.rows.items() if row.reaches_below(limit)), reverse=True
-        )
-
-    def _cost(self, keys: list[int]) -> int:
-        rows = self._index.rows
-        return sum(len(rows[key]) for key in keys) + RUN_COST * len(keys)
+    def _begin(self, entries: int) -> None:
+        """Begin with a sealed segment of so many entries."""
+        self._todo = self._index.logged()
+        self._left = entries + RUN_COST * len(self._todo)
 
     def plan(self, appended: int, spare: int = 0) -> Step | None:
         """What the commit of a batch moves and purges.
@@ -145,24 +145,25 @@ class Compactor:
             appended: Entries in the batch.
             spare: What it may cost beyond the pace, in entries.
         """
+        self._filled += appended
         if self.suspended or self.error is not None:
             return None
-        self._filled += appended
         step = Step(self._journal_id, self._index.codec, self._facts)
         if self._sealed_before:
             room = max(1.0, self._size() * PACE - self._filled)
             share = self._left if room <= appended else int(self._left * appended / room) + 1
-            share = max(share, spare)
-            cost = 0
+            # What could not be moved in time, since it was suspended, must not hold up one commit.
+            share = max(min(share, MOST_PER_ENTRY * appended + MOST), spare)
+            cost = key = 0
             while self._todo and cost < share:
                 key = self._todo.pop()
                 row = self._index.rows.get(key)
                 taken = row.located(self._sealed_before) if row is not None else []
                 if row is not None and taken:
                     self._take(step, row, taken)
-                    cost += len(taken) + RUN_COST
-                step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
-            self._left = max(0, self._left - cost)
+                cost += len(taken) + RUN_COST
+            step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
+            self._left = max(self._left - cost, RUN_COST * len(self._todo))
             step.drops = not self._todo
         elif self._filled >= self._size() or self._seals_early:
             step.seals = True
@@ -309,10 +310,9 @@ class Compactor:
         if step.seals:
             self._closed_before, index.closed_since = index.closed_since, {}
             self._sealed_before = following
+            self._begin(self._filled)
             self._filled = 0
             index.returned = 0
-            self._todo = self._sealed_runs()
-            self._left = self._cost(self._todo)
         if step.dictionary is not None:
             index.codec.add(step.facts.dictionary, step.dictionary)
             index.codec.active = step.facts.dictionary

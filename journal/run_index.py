@@ -108,6 +108,11 @@ class RunIndex:
             self.by_workflow_id[row.workflow_id] = row
         self.by_run_id[row.run_id] = row
 
+    def logged(self) -> list[int]:
+        """Keys of the runs with entries in the log that are not moved, the highest one first."""
+        # All at once on the loop, so no call for each; and nearly in order already.
+        return sorted([key for key, row in self.rows.items() if row._locations], reverse=True)
+
     def adopt(self, key: int) -> RunRow:
         """Take a run of the tables into the overlay.
 

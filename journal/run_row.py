@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+import msgspec
+
 from . import fold
 from .run_status import CLOSED
 from .store import Location
@@ -13,7 +15,9 @@ INDEX_BITS = 24
 _INDEX_MASK = (1 << INDEX_BITS) - 1
 
 
-class RunRow:
+class RunRow(
+    msgspec.Struct, eq=False, gc=False
+):  # there may be a million: the garbage collector passes them over
     """One run as lists show it.
 
     Attributes:
@@ -26,32 +30,17 @@ class RunRow:
         wake: Time of its row in the table of what falls due; 0 when there is none.
     """
 
-    __slots__ = (
-        "_locations",
-        "closed_at",
-        "key",
-        "run_id",
-        "started_at",
-        "status",
-        "stored_status",
-        "through",
-        "wake",
-        "workflow_id",
-        "workflow_type",
-    )
-
-    def __init__(self, key: int, workflow_id: str, run_id: str, workflow_type: str, started_at: int) -> None:
-        self.key = key
-        self.workflow_id = workflow_id
-        self.run_id = run_id
-        self.workflow_type = workflow_type
-        self.status = fold.RUNNING
-        self.started_at = started_at
-        self.closed_at = 0
-        self.through = 0
-        self.stored_status = ""
-        self.wake = 0
-        self._locations = array("Q")
+    key: int
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    started_at: int
+    status: str = fold.RUNNING
+    closed_at: int = 0
+    through: int = 0
+    stored_status: str = ""
+    wake: int = 0
+    _locations: array[int] = msgspec.field(default_factory=lambda: array("Q"))
 
     @property
     def is_closed(self) -> bool:
@@ -62,10 +51,6 @@ class RunRow:
         """The locations in commit records below ``before``; all by default."""
         limit = before << INDEX_BITS
         return [Location(n >> INDEX_BITS, n & _INDEX_MASK) for n in self._locations if n < limit]
-
-    def reaches_below(self, sequence: int) -> bool:
-        """Whether the log has entries of the run in commit records below ``sequence``."""
-        return bool(self._locations) and self._locations[0] >> INDEX_BITS < sequence
 
     def moved(self, count: int) -> None:
         """The first ``count`` locations are in the histories now."""

@@ -271,3 +271,25 @@ def test_a_list_that_is_read_slowly_shows_each_run_once_although_all_are_moved_m
     found = [next(rows).key for _ in range(looked_at)]
     work.empty_log()
     assert found + [row.key for row in rows] == [8, 7, 6, 5, 4, 3, 2, 1]
+
+
+def test_no_commit_moves_all_that_could_not_be_moved_in_time(store, monkeypatch):
+    monkeypatch.setattr(compaction, "WINDOW", 10)
+    monkeypatch.setattr(compaction, "MOST", 8)
+    fill(store, [run_of(key) for key in range(1, 41)])
+    compactor = Upkeep(store, now)._compactor
+
+    def commit():
+        step = compactor.plan(1)
+        compactor.committed(step, store.append(store.position, [], step).sequence)
+        return step
+
+    assert commit().seals
+    compactor.suspended = True
+    assert compactor.plan(1000) is None  # the other segment is full as well by now
+    compactor.suspended = False
+    moved = [commit()]
+    while not moved[-1].drops:
+        moved.append(commit())
+    assert sum(step.entries for step in moved) == 40 * 3
+    assert max(step.entries for step in moved) <= compaction.MOST + compaction.MOST_PER_ENTRY
