@@ -53,6 +53,11 @@ class Housekeeping:
         self._closed = False
         self.suspended = 0
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for a purge."""
+        return bool(self._waiters)
+
     def begin(self) -> None:
         """Go on with what the tables say, once the journal has been read."""
         self._shard.compactor.suspended = self.suspended > 0
@@ -109,7 +114,11 @@ class Housekeeping:
         now = shard.now()
         closed = shard.compactor.first_closed()
         times = [closed.get(name, now) + kept for name, kept in self._retentions.items()]
-        stored = next_expiry(shard.store, self._retentions)
+        try:
+            stored = next_expiry(shard.store, self._retentions)
+        except JournalError as error:
+            log.error("what is past its retention cannot be looked up just now: %s", error)  # noqa: TRY400
+            stored = now
         if stored is not None:
             times.append(stored)
         shard.timers.add(max(now + LOOK_EVERY, min(times)), _look_again, _always, self, 0)

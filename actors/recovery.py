@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..journal.compaction import Compactor
-from ..journal.errors import EveractError, JournalCorruptError
+from ..journal.errors import EveractError, JournalCorruptError, JournalError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
@@ -23,6 +23,8 @@ log = logging.getLogger("everact.runtime")
 
 #: Runs whose first timer falls due later than this stay out of memory, microseconds.
 HORIZON = 600 * 1_000_000
+#: Pause before what falls due is looked up again when the journal could not be read, microseconds.
+LOOK_PAUSE = 1_000_000
 
 if TYPE_CHECKING:
     from .shard import Shard
@@ -148,10 +150,15 @@ def _look_again(shard: Shard, known_until: int) -> None:
 
 def _next_horizon(shard: Shard, known_until: int) -> None:
     until = max(known_until, shard.now()) + HORIZON
-    for key in due_runs(shard.store, known_until, until):
-        if key not in shard.actors:
-            _bring_in(shard, key)
-    _look_again(shard, until)
+    try:
+        for key in due_runs(shard.store, known_until, until):
+            if key not in shard.actors:
+                _bring_in(shard, key)
+        _look_again(shard, until)
+    except JournalError as error:  # a hiccup of the store must not leave them asleep
+        text = "what falls due soon cannot be looked up, trying again in %g s: %s"
+        log.error(text, LOOK_PAUSE / 1_000_000, error)  # noqa: TRY400  (the message says it all)
+        shard.timers.add(shard.now() + LOOK_PAUSE, _next_horizon, _always, shard, known_until)
 
 
 def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:

@@ -133,7 +133,13 @@ class Shard:
 
     def plan(self, appended: int, spare: int = 0) -> Step | None:
         """What a commit moves and purges; arguments as of ``Compactor.plan``."""
-        if (self._failures and appended) or (self._step_failed and self.intake.full is not None):
+        if self._failures and appended:
+            return None
+        if (
+            self._step_failed
+            and self.intake.full is not None
+            and (appended or not self.housekeeping.is_awaited)
+        ):
             return None  # what a full disk takes is a small commit; to move the log needs more
         self._step_failed = False
         try:

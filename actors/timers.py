@@ -65,11 +65,13 @@ class TimerQueue:
         """Call everything that is due; also for tests that have moved the clock."""
         heap = self._heap
         now = self._clock.wall()
-        while heap and heap[0][0] <= now:
-            _deadline, _order, due, alive, owner, command = heapq.heappop(heap)
-            if alive(owner, command):
-                due(owner, command)
-        self._arm()
+        try:
+            while heap and heap[0][0] <= now:
+                _deadline, _order, due, alive, owner, command = heapq.heappop(heap)
+                if alive(owner, command):
+                    due(owner, command)
+        finally:  # what one of them raises does not stop the others
+            self._arm()
 
     def close(self) -> None:
         """Forget everything."""

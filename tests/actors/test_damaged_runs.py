@@ -7,13 +7,14 @@ from support.clock import ManualClock
 from support.hosting import hosted, settled, tick, until
 
 from everact import workflow
-from everact.actors.recovery import HORIZON
-from everact.exceptions import JournalCorruptError
+from everact.actors import recovery
+from everact.actors.timers import TimerQueue
+from everact.exceptions import JournalAccessError, JournalCorruptError
 from everact.journal import compaction
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.tables import NUMBER, Table
 
-FAR = 5.0 * HORIZON / 1_000_000
+FAR = 5.0 * recovery.HORIZON / 1_000_000
 
 
 @workflow.defn
@@ -130,3 +131,39 @@ async def test_who_repeats_what_a_damaged_run_has_received_gets_the_reason_and_t
             await order.signal(Order.happen, "once", request_id="request")
         await order.signal(Order.happen, "again")
         assert await order.result() == 1
+
+
+async def test_timers_that_come_near_fire_although_the_journal_could_not_be_read_once(monkeypatch, caplog):
+    journal, clock = MemoryJournal(), ManualClock()
+    await two_orders(journal, clock, 0, FAR)
+    async with hosted(journal, Order, clock=clock) as runtime:
+
+        def unreadable(*_args):
+            raise JournalAccessError("too many readers")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(recovery, "due_runs", unreadable)
+            await tick(runtime, clock, FAR / 2)
+        assert "cannot be looked up, trying again in 1 s: too many readers" in caplog.text
+        await tick(runtime, clock, FAR / 2)
+        await tick(runtime, clock, 1)
+        assert await statuses(runtime) == {"first": "completed", "second": "completed"}
+
+
+async def test_what_one_timer_raises_does_not_stop_the_others():
+    fired, raised = [], []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: raised.append(str(context["exception"])))
+    clock = ManualClock()
+    timers = TimerQueue(loop, clock)
+
+    def fire(owner, _command):
+        if owner == "bad":
+            raise JournalAccessError("too many readers")
+        fired.append(owner)
+
+    for owner in ("bad", "good"):
+        timers.add(clock.wall(), fire, lambda *_: True, owner, 1)
+    await until(lambda: fired == ["good"])
+    assert raised == ["too many readers"]
+    timers.close()

@@ -14,6 +14,7 @@ from everact.actors import housekeeping
 from everact.actors.mailbox import Query
 from everact.exceptions import (
     CommitUnknownError,
+    JournalAccessError,
     RequestIdReusedError,
     RuntimeClosedError,
     WorkflowNotFoundError,
@@ -22,6 +23,7 @@ from everact.exceptions import (
 from everact.journal import compaction, compaction_step, purging
 from everact.journal.fault_points import armed
 from everact.journal.memory_store import MemoryJournal, MemoryStore
+from everact.journal.space import Space
 from everact.journal.tables import Table
 
 HOUR = 3600.0
@@ -487,3 +489,37 @@ async def test_leaving_the_runtime_answers_who_waits_for_a_purge(journal, clock,
         await settled(runtime)
     with pytest.raises(RuntimeClosedError, match="what was asked for was not finished"):
         await asking
+
+
+async def test_what_has_expired_is_purged_although_the_journal_could_not_be_read_once(
+    journal, clock, monkeypatch, caplog
+):
+    def unreadable(*_args):
+        raise JournalAccessError("too many readers")
+
+    async with hosted(journal, HourOrder, clock=clock) as runtime:
+        await runtime.execute(HourOrder, 0, id="first")
+        with monkeypatch.context() as patch:
+            patch.setattr(housekeeping, "next_expiry", unreadable)
+            await pass_time(runtime, clock, HOUR)
+            await pass_time(runtime, clock, 61)
+        assert "what is past its retention cannot be looked up just now: too many readers" in caplog.text
+        assert await ids(runtime) == []
+        await runtime.execute(HourOrder, 0, id="second")
+        await pass_time(runtime, clock, HOUR)
+        await pass_time(runtime, clock, 61)
+        assert await ids(runtime) == []
+
+
+async def test_who_wants_room_after_a_commit_has_failed_for_want_of_it_is_served(journal, clock, monkeypatch):
+    store = TroubledStore(MemoryStore(journal))
+    async with hosted(store, Kept, HourOrder, clock=clock) as runtime:
+        for number in range(3):
+            await runtime.execute(Kept, number)
+        order = await runtime.spawn(HourOrder, 1)
+        monkeypatch.setattr(store, "space", lambda: Space(1000, 1000, 1000))
+        runtime._shard.intake.check()
+        store.failures.append("before")
+        with pytest.raises(CommitUnknownError):
+            await order.cancel()
+        assert await runtime.purge(older_than=0) == 3
