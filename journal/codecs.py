@@ -12,6 +12,7 @@ from inspect import iscoroutinefunction
 
 import msgspec
 
+from .blobs import REFERENCE
 from .errors import PayloadCodecError
 from .failures import safe_message
 from .payloads import Payload
@@ -74,7 +75,7 @@ def checked(codec: PayloadCodec, way: str, given: Sequence[Payload], made: objec
     """What a codec has given back.
 
     Raises:
-        PayloadCodecError: It is not one payload for each.
+        PayloadCodecError: It is not one payload for each, or marked as only the journal marks.
     """
     name = type(codec).__name__
     if not isinstance(made, Sequence) or not all(isinstance(payload, Payload) for payload in made):
@@ -84,6 +85,11 @@ def checked(codec: PayloadCodec, way: str, given: Sequence[Payload], made: objec
     if len(made) != len(given):
         raise PayloadCodecError(
             f"payload codec {name}: {way} was given {len(given)} payloads and returned {len(made)}"
+        )
+    if way == "encode" and any(payload.encoding == REFERENCE for payload in made):
+        raise PayloadCodecError(
+            f"payload codec {name}: the encoding {REFERENCE!r} is the journal's own mark: give what the codec makes "
+            f"another one, such as 'mine/{REFERENCE}'"
         )
     return list(made)
 

@@ -209,6 +209,13 @@ def test_what_a_codec_returns_is_checked():
         checked(codec, "encode", [ORDER, NULL], [ORDER])
     with pytest.raises(PayloadCodecError, match="Custom: decode must return a list of payloads, not None"):
         checked(codec, "decode", [ORDER], None)
+    # It would be taken for a large payload of the journal, and that for missing.
+    with pytest.raises(
+        PayloadCodecError,
+        match="Custom: the encoding 'blob' is the journal's own mark: give what the codec makes another one, "
+        "such as 'mine/blob'",
+    ):
+        checked(codec, "encode", [ORDER], [Payload("blob", b"key")])
 
 
 def test_what_a_codec_raises_says_which_one_it_was():
