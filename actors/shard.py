@@ -52,8 +52,9 @@ from .workflow_logger import workflow_logger
 
 log = logging.getLogger("everact.runtime")
 
-#: Ended runs kept ready for questions about them.
+#: Ended runs kept ready for questions about them, and bytes of their answers together.
 CLOSED_KEPT = 1000
+CLOSED_BYTES = 32 << 20
 #: Pause before the second rebuild in a row after failed commits, and the longest one, in seconds.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 5.0
@@ -117,6 +118,7 @@ class Shard:
         self.error: BaseException | None = None
         self.outage = Outage(store.path)
         self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
+        self._closed_bytes = 0
         self._ready: deque[WorkflowActor] = deque()
         self._pump_scheduled = False
         self._idle: asyncio.Future[None] | None = None
@@ -372,10 +374,17 @@ class Shard:
         return actor
 
     def _keep_closed(self, actor: WorkflowActor) -> None:
-        self._recently_closed[actor.key] = actor
-        if len(self._recently_closed) > CLOSED_KEPT:
-            _key, dropped = self._recently_closed.popitem(last=False)
-            dropped.drop_instance()
+        kept = self._recently_closed
+        kept[actor.key] = actor
+        self._closed_bytes += actor.state.answer_bytes
+        while len(kept) > CLOSED_KEPT or (self._closed_bytes > CLOSED_BYTES and len(kept) > 1):
+            self._drop_closed(next(iter(kept)))
+
+    def _drop_closed(self, key: int) -> None:
+        actor = self._recently_closed.pop(key, None)
+        if actor is not None:
+            self._closed_bytes -= actor.state.answer_bytes
+            actor.drop_instance()
 
     def forget(self, actor: WorkflowActor) -> None:
         """A start that came to nothing leaves nothing behind."""
@@ -425,9 +434,7 @@ class Shard:
 
     def purged(self, key: int) -> None:
         """A run is gone from the journal."""
-        actor = self._recently_closed.pop(key, None)
-        if actor is not None:
-            actor.drop_instance()
+        self._drop_closed(key)
 
     def emit_logs(self, records: list[logging.LogRecord]) -> None:
         """Let log records of durable turns go."""

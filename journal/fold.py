@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import structs
+
 from . import events as ev
 from .failures import Failure
 from .payloads import Payload
@@ -54,6 +56,7 @@ class RunState:
 
     Attributes:
         last_event: Number of the newest event; 0 before the first.
+        started: The start, without its arguments.
         now: Time of the newest turn, never going back.
         activities: Pending activities by command number.
         timers: Pending timers by command number.
@@ -106,6 +109,12 @@ class RunState:
             return STATUS_OF[type(self.outcome)]
         return self.stall.kind if self.stall is not None else RUNNING
 
+    @property
+    def answer_bytes(self) -> int:
+        """Size of what an ended run is kept in memory for: its result and the answers of its updates."""
+        size = len(self.outcome.result.data) if type(self.outcome) is ev.WorkflowCompleted else 0
+        return size + sum(len(answer.data) for answer in self.answers.values() if isinstance(answer, Payload))
+
     def apply(self, record: ev.Record, at: int) -> None:
         """Fold one record in.
 
@@ -154,7 +163,8 @@ _Apply = Callable[[RunState, int, int, Any], None]
 
 
 def _started(state: RunState, _number: int, at: int, event: ev.WorkflowStarted) -> None:
-    state.started = event
+    # Only the first turn wants the arguments, and finds them in the event.
+    state.started = structs.replace(event, args=()) if event.args else event
     state.started_at = at
 
 

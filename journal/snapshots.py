@@ -100,7 +100,7 @@ def encode_open(state: RunState, spiller: Spiller, *, spilled: bool = False) -> 
     snapshot = _Snapshot(
         state.last_event,
         state.now,
-        msgspec.structs.replace(started, args=()) if started.args else started,
+        started,
         state.started_at,
         state.cancel,
         state.stall,

@@ -75,6 +75,29 @@ async def test_ended_runs_that_were_forgotten_are_read_from_the_journal(monkeypa
         assert len(runtime._shard._recently_closed) == 2
 
 
+async def test_ended_runs_with_large_answers_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(shard_module, "CLOSED_BYTES", 5000)
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self, text: str) -> str:
+            return text
+
+    async with hosted(MemoryJournal(), W) as runtime:
+        kept = runtime._shard._recently_closed
+        sizes = []
+        for n in range(6):
+            handle = await runtime.spawn(W.run, "x" * 2000, id=f"w{n}")
+            await handle.result()
+            sizes.append(len(kept))
+        assert sizes == [1, 2, 2, 2, 2, 2]
+        assert await runtime.purge(older_than=0) == 6
+        assert (len(kept), runtime._shard._closed_bytes) == (0, 0)
+        await runtime.execute(W.run, "x" * 9000)  # one more than all that is allowed is kept all the same
+        assert len(kept) == 1
+
+
 @pytest.mark.parametrize("shape", ["gather", "group", "wait_for"])
 async def test_a_cancel_ends_what_waits_for_stubborn_tasks(shape):
     """Each of them swallows the first cancel and ends by itself later."""

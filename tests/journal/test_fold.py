@@ -2,6 +2,7 @@
 
 import copy
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,14 @@ def started(*more):
 def test_the_first_event_says_who_the_run_is():
     state = started()
     assert (state.started, state.started_at, state.last_event, state.status) == (STARTED, 100, 1, "running")
+
+
+def test_a_state_does_not_hold_the_arguments_of_the_start():
+    with_arguments = msgspec.structs.replace(STARTED, args=(Payload("json", b"large"),))
+    state = fold(ev.Received((with_arguments,)))
+    assert state.unread[1] == with_arguments  # its first turn is still to come
+    state.apply(ev.Turn((), (), (1,)), 101)
+    assert (state.started, state.unread) == (STARTED, {})
 
 
 def test_events_are_numbered_through_inputs_and_outputs():
