@@ -39,6 +39,7 @@ from .errors import (
 from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
 from .handles import WorkflowHandle
+from .housekeeping import SLICE
 from .messenger import Messenger
 from .options import (
     GRACE,
@@ -389,6 +390,9 @@ class Runtime:
     ) -> list[WorkflowSummary]:
         """List durable runs, newest first.
 
+        Among many runs others have their turns meanwhile: each run is as it is when it is looked at, and those that
+        start later are left out.
+
         Args:
             workflow_type: Only this type.
             status: Only this status: running, completed, failed, cancelled, terminated, quarantined, held.
@@ -402,9 +406,12 @@ class Runtime:
         if limit is not None:
             positive_count("limit", limit)
         found: list[WorkflowSummary] = []
-        for row in self._open().index.newest_first():
+        for number, row in enumerate(self._open().index.newest_first(), 1):
             if limit is not None and len(found) >= limit:
                 break
+            if not number % SLICE:
+                await asyncio.sleep(0)
+                self._open()
             if workflow_type in (None, row.workflow_type) and status in (None, row.status):
                 found.append(summary(row))
         return found
