@@ -165,7 +165,9 @@ class Messenger:
 
     async def _send(self, actor: WorkflowActor, event: ev.SignalReceived | ev.UpdateReceived) -> Any:
         shard = actor.shard
-        if shard.coder is None and total_size(event.args) > shard.sizes.quick:  # the others are checked as coded
+        if (
+            shard.coder is None and total_size(event.args) > shard.sizes.quick
+        ):  # the others are checked as coded
             shard.sizes.check_event(event, actor.about)
         return await self._put(actor, event)
 

@@ -391,6 +391,9 @@ class Shard:
         self.actors.pop(actor.key, None)
         if self.newest.get(actor.workflow_id) is actor:
             del self.newest[actor.workflow_id]
+            before = actor.replaces  # its own start may not be durable yet: nobody else would know of it
+            if before is not None and self.actors.get(before.key) is before:
+                self.newest[actor.workflow_id] = before
         started = actor.state.started
         if started.request_id:
             self.starts.pop((actor.workflow_id, started.request_id), None)

@@ -6,18 +6,21 @@ import itertools
 import pytest
 from support.blocking import Blocked
 from support.hosting import hosted, kinds, settled
+from support.stores import TroubledStore, turns
 
 from everact import ApplicationError, workflow
 from everact.actors.start_policies import decide
 from everact.exceptions import (
+    PayloadCodecError,
     RequestIdReusedError,
     WorkflowAlreadyStartedError,
     WorkflowFailedError,
     WorkflowHeldError,
     WorkflowTerminatedError,
 )
+from everact.journal.codecs import PayloadCodec
 from everact.journal.fault_points import armed
-from everact.journal.memory_store import MemoryJournal
+from everact.journal.memory_store import MemoryJournal, MemoryStore
 
 OPEN = ["running", "quarantined", "held"]
 CLOSED = ["completed", "failed", "cancelled", "terminated"]
@@ -195,6 +198,35 @@ async def repeats(runtime, first, how):
     second = await runtime.spawn(W.run, how, id="a", request_id="q2", if_running="replace")
     assert second.run_id != first.run_id
     assert (await runtime.spawn(W.run, how, id="a", request_id="q")).run_id == first.run_id
+
+
+class Refuses(PayloadCodec):
+    inline_limit = 1000
+
+    def encode(self, payloads):
+        if any(b"refused" in payload.data for payload in payloads):
+            raise ValueError("refused")
+        return payloads
+
+    def decode(self, payloads):
+        return payloads
+
+
+async def test_a_start_that_comes_to_nothing_does_not_hide_the_run_that_it_was_to_replace():
+    store = TroubledStore(MemoryStore(MemoryJournal()))
+    async with hosted(store, W, codecs=[Refuses()]) as runtime:
+        store.hold()
+        first = asyncio.create_task(runtime.spawn(W.run, "new", id="a"))
+        await store.held()  # it is known to nobody but the shard
+        with pytest.raises(PayloadCodecError):
+            await runtime.spawn(W.run, "refused", id="a", if_running="replace")
+        third = asyncio.create_task(runtime.spawn(W.run, "new", id="a"))
+        await turns()
+        store.release()
+        await first
+        with pytest.raises(WorkflowAlreadyStartedError):
+            await third
+        assert await runtime.count_workflows() == 1
 
 
 async def test_the_request_id_of_a_signal_is_no_start_although_the_run_was_started_alike():
