@@ -124,7 +124,7 @@ def decode_open(row: bytes) -> OpenRun:
         JournalCorruptError: The row is damaged.
     """
     found = _row(row)
-    return OpenRun(found.needs, found.wake, found.workflow_type)
+    return OpenRun(found.needs & ~HAS_BLOBS, found.wake, found.workflow_type)
 
 
 def decode_state(row: bytes, tables: Tables | None = None) -> RunState:

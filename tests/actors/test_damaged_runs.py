@@ -1,6 +1,7 @@
 """What of the journal is damaged keeps nothing out that is whole, neither other runs nor what can do without it."""
 
 import asyncio
+import itertools
 
 import pytest
 from support.clock import ManualClock
@@ -148,6 +149,26 @@ async def test_timers_that_come_near_fire_although_the_journal_could_not_be_read
         await tick(runtime, clock, FAR / 2)
         await tick(runtime, clock, 1)
         assert await statuses(runtime) == {"first": "completed", "second": "completed"}
+
+
+async def test_many_timers_that_come_near_do_not_hold_up_the_loop(monkeypatch):
+    monkeypatch.setattr(recovery, "SLICE", 2)
+    journal, clock = MemoryJournal(), ManualClock()
+    async with hosted(journal, Order, clock=clock) as runtime:
+        for number in range(9):
+            await runtime.spawn(Order, 0, FAR, id=f"order {number}")
+        await empty_log(runtime)
+    async with hosted(journal, Order, clock=clock) as runtime:
+        actors = runtime._shard.actors
+        clock.advance(FAR - 1)
+        runtime._shard.timers.check()
+        seen = [len(actors)]
+        while len(actors) < 9:
+            await asyncio.sleep(0)
+            seen.append(len(actors))
+        assert max(after - before for before, after in itertools.pairwise([0, *seen])) == 2
+        await tick(runtime, clock, 1)
+        assert set((await statuses(runtime)).values()) == {"completed"}
 
 
 async def test_what_one_timer_raises_does_not_stop_the_others():
