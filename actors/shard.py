@@ -331,18 +331,13 @@ class Shard:
             WorkflowNotFoundError: There is none.
         """
         self.check()
-        actor = self.seek(workflow_id, run_id)
-        if actor is None:
-            raise WorkflowNotFoundError(workflow_id, run_id)
-        return actor
-
-    def seek(self, workflow_id: str, run_id: str | None = None) -> WorkflowActor | None:
-        """As ``find``; None when there is none."""
         actor = self.newest.get(workflow_id)
         if actor is not None and run_id in (None, actor.run_id):
             return actor
         row = self.index.find(workflow_id, run_id)
-        return None if row is None else self.actor_of(row)
+        if row is None:
+            raise WorkflowNotFoundError(workflow_id, run_id)
+        return self.actor_of(row)
 
     def actor_of(self, row: RunRow) -> WorkflowActor:
         """The actor of a durable run; one that is not in memory is made."""
