@@ -25,11 +25,11 @@ from everact.journal.tables import DEDUPE, NUMBER, Table, text_hash
 
 TESTS = Path(__file__).parents[1]
 
-#: What an error about each table must say; the tables of which rows are only hints, or have no values, are not here.
+#: What an error about each table must say; those whose rows are only hints, or have no values, or repeat what the
+#: histories have, are not here.
 NAMED = {
     Table.HISTORIES: r"the history of run \d+ from event \d+ on cannot be read",
     Table.RUNS: r"run \d+ in the table of runs cannot be read",
-    Table.OPEN: r"run \d+ in the table of open runs cannot be read",
     Table.DEDUPE_0: r"what the request id '\w+' of workflow 'wf-\d+' has become cannot be read",
     Table.DEDUPE_1: r"what the request id '\w+' of workflow 'wf-\d+' has become cannot be read",
     Table.FACTS: r"the (facts about the tables|dictionary \d+ of the histories) cannot be read",
@@ -110,6 +110,20 @@ def test_a_damaged_value_is_named_and_never_believed(made, tmp_path, table):
     store = LmdbStore(path, durability="os")
     assert use_everything(store, model) == []
     store.close()
+
+
+@pytest.mark.slow
+def test_a_damaged_snapshot_is_done_without(made, tmp_path, caplog):
+    source, model = made
+    path = shutil.copytree(source, tmp_path / "journal")
+    name = Table.OPEN.value.encode()
+    rows = values_of(path, name)
+    for number, (key, value) in enumerate(rows):
+        flip(path, name, key, value, (0, len(value) // 2, len(value) - 1)[number % 3])
+    store = LmdbStore(path, durability="os")
+    assert use_everything(store, model) == []
+    store.close()
+    assert "in the table of open runs cannot be read, its history is read instead: " in caplog.text
 
 
 @pytest.mark.parametrize("log", LOGS, ids=["log0", "log1"])
@@ -301,7 +315,7 @@ async def test_a_run_with_a_damaged_history_is_held_and_the_others_go_on(tmp_jou
         assert (await broken.describe()).status == "held"
 
 
-@pytest.mark.parametrize("table", [Table.RUNS, Table.OPEN, Table.FACTS], ids=lambda table: table.value)
+@pytest.mark.parametrize("table", [Table.RUNS, Table.FACTS], ids=lambda table: table.value)
 async def test_what_start_up_needs_is_named_when_it_is_damaged(tmp_journal, monkeypatch, table):
     make_tiny(monkeypatch, WINDOW=20, CROWD=1000)
     await four_runs(tmp_journal)
