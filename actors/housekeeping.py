@@ -88,7 +88,7 @@ class Housekeeping:
             step = shard.plan(0, SPARE)
             if step is not None:
                 writer.work(step)
-            else:
+            elif not shard.compactor.is_reading:
                 pause = LONG_PAUSE  # it has come to an end, or the disk is full
         if shard.compactor.is_pressed:
             self._handle = shard.loop.call_later(pause, self._work)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -24,11 +25,12 @@ from .facts import Facts
 from .fold import RunState
 from .history_values import SAMPLE_BYTES, SAMPLES, train
 from .purging import PURGE_LEAST, PURGE_PER_ENTRY, Purger
+from .read_ahead import ReadAhead
 from .run_index import CROWD, RunIndex
 from .run_row import RunRow
 from .run_status import CLOSED
 from .snapshots import encode_open
-from .store import JournalStore, Location
+from .store import Entry, JournalStore, Location
 from .stored_runs import StoredRun
 
 log = logging.getLogger("everact.runtime")
@@ -45,6 +47,11 @@ MOST_PER_ENTRY = 16
 MOST = 256
 #: What moving a run costs beside its entries, in entries.
 RUN_COST = 3
+#: So many entries are read ahead at a time; a segment with no more than a few is read as it is moved.
+READ_AHEAD = 10_000
+READ_AS_MOVED = 500
+#: And so many crowded runs.
+READ_EARLY = 25
 #: Request ids are kept at least this long after their receipt, microseconds, or until so many newer ones have come.
 DEDUPE_WINDOW = 7 * 24 * 3600 * 1_000_000
 DEDUPE_COUNT = 10_000_000
@@ -56,6 +63,7 @@ class Compactor:
     Attributes:
         error: Why it has stopped, or None.
         suspended: It moves nothing for now.
+        reads_here: It reads ahead on the thread that calls ``plan``.
         purger: Takes closed runs out of the tables.
     """
 
@@ -76,6 +84,7 @@ class Compactor:
             state_of: The fold of a run in memory with all its turns, those in the open batch included.
             now: The wall clock, microseconds.
         """
+        self._store = store
         self._journal_id = store.journal_id
         self._index = index
         self._facts = facts
@@ -90,6 +99,11 @@ class Compactor:
         self._filled = sum(map(len, index.rows.values())) - sealed
         self._todo: list[int] = []
         self._left = 0
+        self._reads_ahead = False
+        self._reading: ReadAhead | None = None
+        self._read: deque[tuple[int, list[Entry]]] = deque()
+        self._reading_early: ReadAhead | None = None
+        self._read_early: deque[tuple[int, list[Entry]]] = deque()
         if segments.sealed:
             self._begin(sealed)
         self._samples: list[bytes] = []
@@ -101,6 +115,7 @@ class Compactor:
         self._hurries = False
         self.error: BaseException | None = None
         self.suspended = False
+        self.reads_here = False
         self.purger = Purger(store, index)
 
     # --- the pace
@@ -137,6 +152,12 @@ class Compactor:
         """Begin with a sealed segment of so many entries."""
         self._todo = self._index.logged()
         self._left = entries + RUN_COST * len(self._todo)
+        self._reads_ahead = entries > READ_AS_MOVED
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether what is to be moved next is on its way into memory."""
+        return self._reading is not None or self._reading_early is not None
 
     def plan(self, appended: int, spare: int = 0) -> Step | None:
         """What the commit of a batch moves and purges.
@@ -154,17 +175,9 @@ class Compactor:
             share = self._left if room <= appended else int(self._left * appended / room) + 1
             # What could not be moved in time, since it was suspended, must not hold up one commit.
             share = max(min(share, MOST_PER_ENTRY * appended + MOST), spare)
-            cost = key = 0
-            while self._todo and cost < share:
-                key = self._todo.pop()
-                row = self._index.rows.get(key)
-                taken = row.located(self._sealed_before) if row is not None else []
-                if row is not None and taken:
-                    self._take(step, row, taken)
-                cost += len(taken) + RUN_COST
-            step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
+            cost = self._take_ahead(step, share) if self._reads_ahead else self._take_now(step, share)
             self._left = max(self._left - cost, RUN_COST * len(self._todo))
-            step.drops = not self._todo
+            step.drops = not (self._todo or self._reading or self._read)
         elif self._filled >= self._size() or self._seals_early:
             step.seals = True
             self._seals_early = False
@@ -172,12 +185,9 @@ class Compactor:
         if not (self._sealed_before or self._hurries) and (self.purger.is_asked or self._facts.purging):
             budget = max(PURGE_LEAST, PURGE_PER_ENTRY * appended, spare)
             step.purge = self.purger.plan(self._facts, budget)
-        if self._index.crowded:  # moved early: to read its entries in the log is slow
-            row = self._index.rows.get(self._index.crowded.pop())
-            if row is not None and len(row) >= CROWD and all(move.key != row.key for move in step.moves):
-                self._take(step, row, row.located())
-                step.facts = msgspec.structs.replace(step.facts, early=[*step.facts.early, row.key])
-        if not (step.moves or step.seals or step.drops or step.purge):
+        if not self._sealed_before:
+            self._take_early(step, MOST_PER_ENTRY * appended + CROWD)
+        if self.error is not None or not (step.moves or step.seals or step.drops or step.purge):
             return None
         self._finish(step)
         self._step = step
@@ -186,10 +196,99 @@ class Compactor:
     def _size(self) -> int:
         return max(WINDOW, min(LONGEST_WINDOW, WINDOW_PER_RUN * self._index.returned))
 
-    # --- a step
+    # --- what a step moves
 
-    def _take(self, step: Step, row: RunRow, locations: list[Location]) -> None:
-        """Let a step move entries of a run and bring its rows up to date."""
+    def _take_now(self, step: Step, share: int) -> int:
+        """Let a step move runs of the sealed segment, and read their entries itself; returns what that costs."""
+        cost = key = 0
+        while self._todo and cost < share:
+            key = self._todo.pop()
+            row = self._index.rows.get(key)
+            taken = row.located(self._sealed_before) if row is not None else []
+            if row is not None and taken:
+                self._take(step, row, taken)
+            cost += len(taken) + RUN_COST
+        step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
+        return cost
+
+    def _take_ahead(self, step: Step, share: int) -> int:
+        """The same with entries that were read ahead; nothing while they are on their way."""
+        if self._reading is not None and self._reading.is_done:
+            self._arrived(self._reading, self._read, self._todo)
+            self._reading = None
+        if self._reading is None and self._todo and len(self._read) <= READ_AHEAD // 4:
+            self._reading = self._ahead()
+            if self.reads_here:
+                self._arrived(self._reading, self._read, self._todo)
+                self._reading = None
+        cost = 0
+        while self._read and cost < share:
+            key, entries = self._read.popleft()
+            row = self._index.rows.get(key)
+            if row is not None and entries:
+                self._take(step, row, row.located(self._sealed_before), entries)
+            cost += len(entries) + RUN_COST
+            step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
+        return cost
+
+    def _ahead(self) -> ReadAhead:
+        """Begin to read the next runs of the sealed segment."""
+        wanted = []
+        count = 0
+        while self._todo and count < READ_AHEAD:
+            key = self._todo.pop()
+            row = self._index.rows.get(key)
+            if row is not None:
+                wanted.append((key, row.packed(self._sealed_before)))
+                count += len(wanted[-1][1])
+        return ReadAhead(self._store, wanted, here=self.reads_here)
+
+    def _arrived(self, reading: ReadAhead, read: deque[tuple[int, list[Entry]]], todo: list[int]) -> None:
+        """Take what was read ahead; runs that were too much at a time are still to be done."""
+        if reading.error is not None:
+            self.stop(reading.error)
+            return
+        read.extend(reading.found)
+        todo.extend(reversed(reading.left_out()))
+
+    def _take_early(self, step: Step, share: int) -> None:
+        """Let a step move crowded runs: to read their entries in the log is slow. Many of them are read at once."""
+        index = self._index
+        if self._reading_early is not None and self._reading_early.is_done:
+            self._arrived(self._reading_early, self._read_early, index.crowded)
+            self._reading_early = None
+        if self._reading_early is None and not self._read_early and index.crowded:
+            keys, index.crowded = dict.fromkeys(index.crowded), []
+            rows = [row for key in keys if (row := index.rows.get(key)) is not None and len(row) >= CROWD]
+            if sum(map(len, rows)) <= READ_AS_MOVED:
+                for row in rows:
+                    self._take(step, row, row.located())
+                    step.facts = msgspec.structs.replace(step.facts, early=[*step.facts.early, row.key])
+            elif rows:
+                wanted = [(row.key, row.packed()) for row in rows[:READ_EARLY]]
+                index.crowded = [row.key for row in rows[READ_EARLY:]]
+                self._reading_early = ReadAhead(self._store, wanted, here=self.reads_here)
+        cost = 0
+        while self._read_early and cost < share:
+            key, entries = self._read_early.popleft()
+            found = index.rows.get(key)
+            if found is not None and entries:
+                self._take(step, found, found.located(), entries)
+                step.facts = msgspec.structs.replace(step.facts, early=[*step.facts.early, key])
+            cost += len(entries) + RUN_COST
+
+    def _take(
+        self, step: Step, row: RunRow, locations: list[Location], entries: list[Entry] | None = None
+    ) -> None:
+        """Let a step move entries of a run and bring its rows up to date.
+
+        Args:
+            step: The step.
+            row: The run.
+            locations: Where its entries are, from the first one of the log on.
+            entries: The first of them, if they are in memory; all by default.
+        """
+        count = len(locations) if entries is None else len(entries)
         index = self._index
         status, closed_at = row.status, row.closed_at
         snapshot: bytes | None = None
@@ -206,14 +305,16 @@ class Compactor:
             status,
             row.started_at,
             closed_at,
-            locations[-1].sequence,
+            locations[count - 1].sequence,
         )
         was_open = bool(row.stored_status) and row.stored_status not in CLOSED
         step.moves.append(
             Move(
                 row.key,
                 run,
-                locations,
+                entries,
+                locations if entries is None else [],
+                count,
                 snapshot,
                 wake,
                 row.wake,
@@ -222,7 +323,7 @@ class Compactor:
                 index.requests.rows(row.key),
             )
         )
-        step.entries += len(locations)
+        step.entries += count
 
     def _finish(self, step: Step) -> None:
         """Bring the facts up to what the step makes of the tables."""
@@ -294,7 +395,7 @@ class Compactor:
         index.counts = {(kind, status): n for kind, status, n in step.facts.counts}
         for move in step.moves:
             row = index.rows[move.key]
-            row.moved(len(move.locations))
+            row.moved(move.count)
             row.through = move.run.through
             row.stored_status = move.run.status
             row.wake = move.wake
@@ -308,6 +409,9 @@ class Compactor:
         if step.purge is not None:
             self.purger.committed(step.purge)
         if step.seals:
+            # What was read early is now a part of what is to be moved anyway.
+            self._reading_early = None
+            self._read_early.clear()
             self._closed_before, index.closed_since = index.closed_since, {}
             self._sealed_before = following
             self._begin(self._filled)

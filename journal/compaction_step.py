@@ -34,7 +34,9 @@ class Move(NamedTuple):
 
     key: int
     run: StoredRun
+    entries: list[Entry] | None  # None: they are still to be read
     locations: list[Location]
+    count: int
     snapshot: bytes | None  # None: it is closed
     wake: int
     wake_before: int
@@ -109,18 +111,18 @@ class Step:
 
     def _histories(self, changes: Changes) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
         """The new values of the histories, and the keys of those that they replace."""
-        locations = [location for move in self.moves for location in move.locations]
-        entries = iter(changes.read(locations))
+        unread = [location for move in self.moves if move.entries is None for location in move.locations]
+        read = iter(changes.read(unread))
         values: list[tuple[bytes, bytes]] = []
         outdated: list[bytes] = []
         encode = self._codec.encode
         for move in self.moves:
-            new = list(islice(entries, len(move.locations)))
+            new = list(islice(read, move.count)) if move.entries is None else move.entries
             if not move.is_new:
                 last = changes.last(Table.HISTORIES, *run_range(move.key))
                 same_key = EVENT.pack(move.key, new[0].first_event)
                 if last is not None and (len(last[1]) < MERGE_BELOW or last[0] == same_key):
-                    new[:0] = history_entries(changes, self._codec, *last)
+                    new = history_entries(changes, self._codec, *last) + new
                     outdated.append(last[0])
             for part in _parts(new) if len(new) > FEW_ENTRIES else (new,):
                 plain = plain_text(part)

@@ -12,7 +12,7 @@ from .store import Location
 
 #: A location is packed into one number: commit sequence, then index of the entry.
 INDEX_BITS = 24
-_INDEX_MASK = (1 << INDEX_BITS) - 1
+INDEX_MASK = (1 << INDEX_BITS) - 1
 
 
 class RunRow(
@@ -50,7 +50,13 @@ class RunRow(
     def located(self, before: int = 1 << 40) -> list[Location]:
         """The locations in commit records below ``before``; all by default."""
         limit = before << INDEX_BITS
-        return [Location(n >> INDEX_BITS, n & _INDEX_MASK) for n in self._locations if n < limit]
+        return [Location(n >> INDEX_BITS, n & INDEX_MASK) for n in self._locations if n < limit]
+
+    def packed(self, before: int = 1 << 40) -> array[int]:
+        """The same, each packed into one number."""
+        limit = before << INDEX_BITS
+        places = self._locations
+        return places[:] if not places or places[-1] < limit else array("Q", [n for n in places if n < limit])
 
     def moved(self, count: int) -> None:
         """The first ``count`` locations are in the histories now."""

@@ -35,6 +35,7 @@ class Upkeep:
         loaded = load(store)
         self._index = loaded.runs
         self._compactor = Compactor(store, loaded.runs, loaded.facts, lambda _key: None, now)
+        self._compactor.reads_here = True
         self._compactor.purger.has_sent = Outbox(store).has_sent
 
     def empty_log(self, progress: Progress | None = None) -> None:

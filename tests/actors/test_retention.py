@@ -245,7 +245,7 @@ async def test_a_long_history_goes_in_pieces_but_its_run_at_once(journal, clock,
             await pass_time(runtime, clock, 2 * HOUR)
         look()
         assert seen[0][1] is True
-        assert len(seen) > 4
+        assert len(seen) >= 4
         assert not any(found for _rows, found in seen[1:])
         assert [rows for rows, _found in seen] == sorted((rows for rows, _found in seen), reverse=True)
         assert seen[-1][0] == 0

@@ -1,0 +1,75 @@
+"""Reading what compaction moves next, on a thread of its own: each record of the log once for many runs.
+
+Runs are moved in the order of their keys, and a record of the log has turns of many runs: run by run, each record would
+be decompressed again for each of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Sequence
+
+from .run_row import INDEX_BITS, INDEX_MASK
+from .store import Entry, JournalStore, Location
+
+#: Bytes of entries held at a time; beyond that the runs at the end are left for the next time.
+MOST_BYTES = 32 << 20
+
+
+class ReadAhead:
+    """Entries of some runs, on their way into memory.
+
+    Attributes:
+        is_done: Everything is there, or ``error`` says why not.
+        found: Key and entries of each run, in the order given; perhaps not of the last ones.
+        error: What went wrong.
+    """
+
+    def __init__(self, store: JournalStore, wanted: Sequence[tuple[int, array[int]]], *, here: bool) -> None:
+        """Begin.
+
+        Args:
+            store: The journal.
+            wanted: Key of each run with the packed locations of its entries.
+            here: Read now, on the thread of the caller.
+        """
+        self._store = store
+        self._wanted = wanted
+        self.is_done = False
+        self.found: list[tuple[int, list[Entry]]] = []
+        self.error: Exception | None = None
+        if here:
+            self._work()
+        else:
+            threading.Thread(target=self._work, name="everact-read-ahead", daemon=True).start()
+
+    def left_out(self) -> list[int]:
+        """Keys of the runs that were too much at a time, in order."""
+        return [key for key, _ in self._wanted[len(self.found) :]]
+
+    def _work(self) -> None:
+        try:
+            self.found = self._read()
+        except Exception as error:  # noqa: BLE001  (whoever takes the entries gets it)
+            self.error = error
+        self.is_done = True
+
+    def _read(self) -> list[tuple[int, list[Entry]]]:
+        entries: dict[int, list[Entry]] = {key: [] for key, _ in self._wanted}
+        places = sorted((place, key) for key, places in self._wanted for place in places)
+        size = 0
+        at = 0
+        while at < len(places):
+            part = places[at : at + 256]
+            at += len(part)
+            read = self._store.read(Location(place >> INDEX_BITS, place & INDEX_MASK) for place, _ in part)
+            for (_place, key), entry in zip(part, read, strict=True):
+                kept = entries.get(key)
+                if kept is not None:
+                    kept.append(entry)
+                    size += len(entry.body)
+            if size > MOST_BYTES and len(entries) > 1:
+                entries = dict(list(entries.items())[: len(entries) // 2])
+                size = sum(len(entry.body) for kept in entries.values() for entry in kept)
+        return list(entries.items())

@@ -1,0 +1,118 @@
+"""Reading ahead what compaction moves: in order, no more than fits, and what goes wrong is told."""
+
+import logging
+from array import array
+
+import pytest
+from support.journals import fill, runs_of_histories
+
+from everact.journal import compaction, read_ahead, run_index
+from everact.journal.compaction import Compactor
+from everact.journal.errors import JournalClosedError
+from everact.journal.loading import load
+from everact.journal.memory_store import MemoryJournal, MemoryStore
+from everact.journal.read_ahead import ReadAhead
+from everact.journal.run_row import INDEX_BITS
+from everact.journal.store import Entry
+
+
+def packed(*places):
+    return array("Q", [(sequence << INDEX_BITS) | index for sequence, index in places])
+
+
+@pytest.fixture
+def store():
+    """Three commits with an entry of each of three runs, 1,000 bytes each."""
+    store = MemoryStore()
+    for sequence in range(1, 4):
+        entries = [Entry(key, sequence, 0, 5, b"%d" % key * 1000) for key in (1, 2, 3)]
+        store.append(store.position, entries)
+    return store
+
+
+WANTED = [(key, packed(*((sequence, key - 1) for sequence in range(1, 4)))) for key in (1, 2, 3)]
+
+
+def test_the_entries_of_each_run_come_in_order(store):
+    read = ReadAhead(store, WANTED, here=True)
+    assert read.is_done
+    assert [(key, [entry.first_event for entry in entries]) for key, entries in read.found] == [
+        (1, [1, 2, 3]),
+        (2, [1, 2, 3]),
+        (3, [1, 2, 3]),
+    ]
+    assert read.left_out() == []
+
+
+def test_what_is_too_much_at_a_time_is_left_for_the_next(store, monkeypatch):
+    monkeypatch.setattr(read_ahead, "MOST_BYTES", 4_000)
+    read = ReadAhead(store, WANTED, here=True)
+    assert [key for key, _ in read.found] == [1]
+    assert [len(entries) for _, entries in read.found] == [3]
+    assert read.left_out() == [2, 3]
+
+
+def test_an_error_is_kept_for_who_takes_the_entries(store):
+    store.close()
+    read = ReadAhead(store, WANTED, here=True)
+    assert isinstance(read.error, JournalClosedError)
+    assert (read.found, read.left_out()) == ([], [1, 2, 3])
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(compaction, "WINDOW", 40)
+    monkeypatch.setattr(compaction, "WINDOW_PER_RUN", 0)
+    monkeypatch.setattr(compaction, "READ_AS_MOVED", 0)
+    monkeypatch.setattr(compaction, "READ_AHEAD", 7)
+    for module in (compaction, run_index):
+        monkeypatch.setattr(module, "CROWD", 10_000)
+
+
+def moved(store, steps):
+    """Let a compactor of its own move the log with commits that only move."""
+    loaded = load(store)
+    it = Compactor(store, loaded.runs, loaded.facts, lambda _key: None, lambda: 0)
+    it.reads_here = True
+    it.hurry()
+    for _ in range(steps):
+        step = it.plan(0, 3)
+        if step is None:
+            break
+        position = store.append(store.position, [], step)
+        it.committed(step, position.sequence)
+    return it
+
+
+@pytest.mark.parametrize("most", [1, 500, 1 << 20])
+@pytest.mark.parametrize("steps", [2, 5, 1000])
+def test_all_of_a_segment_is_moved_in_pieces(small, monkeypatch, most, steps):
+    monkeypatch.setattr(read_ahead, "MOST_BYTES", most)
+    journal = MemoryJournal()
+    store = MemoryStore(journal)
+    fill(store)
+    expected = {entries[0].run_key: entries for entries in runs_of_histories()}
+    it = moved(store, steps)
+    assert it.error is None
+    index = load(store).runs
+    assert {row.key: index.entries(row) for row in index.newest_first()} == expected
+    if steps == 1000:
+        assert list(store.scan()) == []
+
+
+def test_damage_that_is_met_ahead_stops_compaction_with_one_line(small, caplog):
+    caplog.set_level(logging.ERROR, "everact.runtime")
+    store = MemoryStore()
+    fill(store)
+    it = moved(store, 1)  # sealed
+    middle = len(store.backing.records) // 2
+    damaged = bytearray(store.backing.state.records[middle])
+    damaged[len(damaged) // 2] ^= 1
+    loaded_before = it  # the overlay was read while all was whole
+    store.backing.state.records[middle] = bytes(damaged)
+    while (step := loaded_before.plan(0, 3)) is not None:
+        position = store.append(store.position, [], step)
+        loaded_before.committed(step, position.sequence)
+    assert f"commit record {middle} of the journal in memory cannot be read" in str(it.error)
+    assert caplog.text.count("its log is no longer moved into the tables") == 1
+    assert it.plan(10) is None
