@@ -43,12 +43,12 @@ LONGEST_WINDOW = 1_000_000
 #: The sealed segment is moved by the time the current one is filled to this share.
 PACE = 0.7
 #: A commit moves at most this for each entry that it appends, and so much beside, in entries.
-MOST_PER_ENTRY = 16
-MOST = 256
+MOST_PER_ENTRY = 6
+MOST = 64
 #: What moving a run costs beside its entries, in entries.
 RUN_COST = 3
 #: So many entries are read ahead at a time; a segment with no more than a few is read as it is moved.
-READ_AHEAD = 10_000
+READ_AHEAD = 20_000
 READ_AS_MOVED = 500
 #: And so many crowded runs.
 READ_EARLY = 25

@@ -9,12 +9,18 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Sequence
+from time import sleep
 
 from .run_row import INDEX_BITS, INDEX_MASK
 from .store import Entry, JournalStore, Location
 
 #: Bytes of entries held at a time; beyond that the runs at the end are left for the next time.
 MOST_BYTES = 32 << 20
+#: Entries in one read transaction.
+AT_ONCE = 64
+#: Between two of them, in seconds: a thread that only gives the interpreter's lock back takes it again before another
+#: one has woken up.
+PAUSE = 0.0001
 
 
 class ReadAhead:
@@ -57,15 +63,13 @@ class ReadAhead:
 
     def _read(self) -> list[tuple[int, list[Entry]]]:
         entries: dict[int, list[Entry]] = {key: [] for key, _ in self._wanted}
-        places = sorted((place, key) for key, places in self._wanted for place in places)
+        places = sorted(place for _, places in self._wanted for place in places)
         size = 0
-        at = 0
-        while at < len(places):
-            part = places[at : at + 256]
-            at += len(part)
-            read = self._store.read(Location(place >> INDEX_BITS, place & INDEX_MASK) for place, _ in part)
-            for (_place, key), entry in zip(part, read, strict=True):
-                kept = entries.get(key)
+        for at in range(0, len(places), AT_ONCE):
+            sleep(PAUSE)
+            part = places[at : at + AT_ONCE]
+            for entry in self._store.read(Location(n >> INDEX_BITS, n & INDEX_MASK) for n in part):
+                kept = entries.get(entry.run_key)
                 if kept is not None:
                     kept.append(entry)
                     size += len(entry.body)

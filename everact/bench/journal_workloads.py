@@ -69,7 +69,8 @@ def _appends(bed: Bed, active: int) -> tuple[float, float, float]:
     it = JournalLoad(bed.path(f"J1-{active}"), active)
     try:
         events = bed.count(EVENTS, least=20_000)
-        _drain(it.run(min(events // 4, 5 * active)))  # so that there is something to move
+        if compaction.WINDOW != NEVER:  # into the steady state: every run was moved before
+            _drain(it.run(min(events, 100_000) if active < 50_000 else bed.count(14 * active, least=1)))
         seconds, before, at, disk = it.seconds, it.events, it.event_bytes, written_bytes()
         gc.collect()
         _drain(it.run(events))
