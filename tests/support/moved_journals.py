@@ -32,6 +32,7 @@ class Mover:
         self.index = loaded.runs
         self.states = dict(loaded.states)
         self.compactor = Compactor(store, self.index, loaded.facts, self.states.get, lambda: self.now)
+        self.compactor.reads_here = True
 
     def append(self, entries):
         started = {}
