@@ -176,7 +176,7 @@ class Runtime:
         else:
             # The quota is the size of the map, so that nothing at all makes the file larger.
             store = LmdbStore(
-                fspath(self._journal), map_size=self._space.quota or MAP_SIZE, durability=self._durability
+                fspath(self._journal), map_size=self._space.map_size(MAP_SIZE), durability=self._durability
             )
         try:
             shard = Shard(

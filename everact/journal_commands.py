@@ -27,7 +27,8 @@ PRINTED = 20
 
 app = typer.Typer(
     name="journal",
-    help="Look into a journal, take runs out and in, back it up. All but import work while a runtime has it open.",
+    help="Look into a journal, take runs out and in, back it up, purge and compact it. "
+    "import, purge and compact need it for themselves; the others work while a runtime has it open.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -106,6 +107,9 @@ def export(
         ):
             write(_json(document) + b"\n")
             runs += 1
+        if ids and not (runs or left_out or damage):  # inside, so that no empty file is left behind
+            _say(f"everact: error: the journal has no run of {', '.join(map(repr, ids))}", error=True)
+            raise typer.Exit(1)
     if as_json:
         _print_json(
             {
@@ -121,8 +125,6 @@ def export(
             _say(f"{what}: {one}", error=True)
         if len(found) > PRINTED:
             _say(f"{what}: {len(found) - PRINTED:,} more (--json names them)", error=True)
-    if ids and not runs and not left_out:
-        _say(f"everact: error: the journal has no run of {', '.join(map(repr, ids))}", error=True)
     raise typer.Exit(1 if left_out or damage or (ids and not runs) else 0)
 
 

@@ -50,6 +50,8 @@ class AesGcmCodec(PayloadCodec):
             raise ImportError(
                 "AesGcmCodec needs the package cryptography: pip install 'everact[encryption]'"
             ) from error
+        if not isinstance(keys, Mapping):
+            raise TypeError(f"keys must be a dict of keys by their ids, not a {type(keys).__name__}")
         for key_id, key in keys.items():
             _check_key(key_id, key)
         if active not in keys:

@@ -26,6 +26,8 @@ LEAST_QUOTA = 1 << 20
 
 UNLIMITED = 1 << 62
 _META_PAGES = 2
+#: Least room beyond a quota for moving the log into the tables, in bytes.
+MOVING = 16 << 20
 
 
 class Space(NamedTuple):
@@ -98,6 +100,16 @@ class SpaceLimits(NamedTuple):
 
     quota: int | None = None
     min_free_disk: int | None = None
+
+    def map_size(self, usual: int) -> int:
+        """How large the data file may be at all.
+
+        Beyond a quota there is room to move the log, without which no purge makes room.
+
+        Args:
+            usual: Without a quota, bytes.
+        """
+        return usual if self.quota is None else self.quota + max(self.quota // 2, MOVING)
 
     def spare(self, space: Space) -> Spare:
         """What of this room new work may use."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import random
 
 import pytest
@@ -389,3 +390,23 @@ async def test_a_quota_holds_for_a_store_of_the_callers(full):
         runtime._shard.intake.check()
         with pytest.raises(JournalFullError, match="its quota of 1,048,576 bytes has 0 bytes left"):
             await runtime.spawn(Keeps)
+
+
+async def test_a_journal_at_its_quota_can_be_purged_and_takes_work_again(tmp_journal):
+    """Its runs are all in the log: to purge them it must be moved, for which there is room beyond the quota."""
+
+    @workflow.defn
+    class Short:
+        @workflow.run
+        async def run(self, text: str) -> str:
+            return text
+
+    async with Runtime(tmp_journal, workflows=[Short], journal_quota=2 << 20) as runtime:
+        count = 0
+        with pytest.raises(JournalFullError, match="its quota of 2,097,152 bytes"):
+            while True:
+                await runtime.execute(Short, os.urandom(1000).hex(), id=f"s-{count}")
+                count += 1
+        assert await runtime.purge(older_than=0) == count > 100
+        assert await runtime.execute(Short, "again", id="s-0") == "again"
+        assert await runtime.count_workflows() == 1

@@ -127,7 +127,7 @@ def test_some_runs_are_exported(cli: Cli, tmp_journal: Path) -> None:
     assert cli.err == "exported 1 run\n"
     assert cli("export", tmp_journal, "run-careless", "nobody") == 0
     assert cli("export", tmp_journal, "nobody", "-o", tmp_journal / "runs") == 1
-    assert cli.err == "exported 0 runs\neveract: error: the journal has no run of 'nobody'\n"
+    assert cli.err == "everact: error: the journal has no run of 'nobody'\n"
 
 
 def test_import_from_standard_input(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
