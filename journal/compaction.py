@@ -155,6 +155,11 @@ class Compactor:
         self._reads_ahead = entries > READ_AS_MOVED
 
     @property
+    def is_moving(self) -> bool:
+        """Whether there is a sealed segment."""
+        return bool(self._sealed_before)
+
+    @property
     def is_reading(self) -> bool:
         """Whether what is to be moved next is on its way into memory."""
         return self._reading is not None or self._reading_early is not None
