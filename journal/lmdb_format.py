@@ -20,6 +20,7 @@ from .errors import (
 )
 from .fault_points import fault_point
 from .lmdb_lock import LOCK_FILE, Opened
+from .lmdb_pages import PageFile
 from .tables import NUMBER, Table
 
 #: Version of the layout of the databases; raised when an older Everact could misread a journal.
@@ -178,7 +179,7 @@ def _look_inside(path: str, *, begun: bool, lock: bool, writer: bool) -> Found:
     except lmdb.Error as error:
         raise open_error(path, error) from error
     try:
-        _check_length(path, env, pad=writer)
+        _check_length(path, env, pad=writer, live=lock)
         with env.begin() as txn:
             if not txn.stat()["entries"] and begun:
                 return Found.NOTHING
@@ -200,22 +201,33 @@ def _look_inside(path: str, *, begun: bool, lock: bool, writer: bool) -> Found:
     return Found.JOURNAL
 
 
-def _check_length(path: str, env: lmdb.Environment, *, pad: bool) -> None:
+def _check_length(path: str, env: lmdb.Environment, *, pad: bool, live: bool) -> None:
     """Refuse a data file that was cut: to touch a page beyond its end would kill the process (SIGBUS).
 
     The last pages may be free ones that were never written, so a file that lacks a few of them may be whole. It is
     padded (``pad``) by whoever is going to write: if they held something after all, the zeros are found out as damage.
+    A reader follows all pages without LMDB first, unless a writer is there (``live``), which has padded it.
     """
     needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     size = Path(path, DATA_FILE).stat().st_size
     if pad and needed - _UNWRITTEN_PAGES * env.stat()["psize"] <= size < needed:
         os.truncate(Path(path, DATA_FILE), needed)
         return
-    if size < needed - _UNWRITTEN_PAGES * env.stat()["psize"]:
+    is_cut = size < needed - _UNWRITTEN_PAGES * env.stat()["psize"]
+    if is_cut or (size < needed and not live and not _is_whole(path, env.stat()["psize"])):
         raise JournalCorruptError(
             f"the data file of the journal {path!r} was cut to {size} bytes, its pages need {needed}, "
             f"as after an unfinished copy: restore it from a backup"
         )
+
+
+def _is_whole(path: str, page_size: int) -> bool:
+    """Whether everything that the pages of a data file lead to is inside of it."""
+    pages = PageFile(memoryview(Path(path, DATA_FILE).read_bytes()), page_size)
+    try:
+        return not any(leaf.damage for name in _DATABASES for leaf in pages.leaves(name))
+    except JournalCorruptError:
+        return False
 
 
 def _check_version(path: str, version: str, *, writer: bool) -> None:

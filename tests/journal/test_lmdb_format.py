@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -362,3 +364,42 @@ def test_a_file_that_lacks_its_last_pages_never_kills_the_process(tmp_journal, p
     assert other.process.returncode == 1
     assert "JournalCorruptError" in stderr
     assert "damaged" in stderr
+
+
+CUTS = """
+import os, shutil, sys
+from everact.journal.errors import JournalCorruptError
+from everact.journal.lmdb_store import LmdbStore
+
+journal, copy = sys.argv[1:]
+size = os.path.getsize(os.path.join(journal, "data.mdb"))
+outcomes = set()
+for cut in range(0, size, 4096):
+    shutil.copytree(journal, copy)
+    os.truncate(os.path.join(copy, "data.mdb"), size - cut)
+    try:
+        store = LmdbStore(copy, read_only=True)
+        assert len(list(store.scan())) == 20
+        store.close()
+        outcomes.add("whole")
+    except JournalCorruptError as error:
+        assert "was cut to" in str(error) or "damaged" in str(error), error
+        outcomes.add("refused")
+    shutil.rmtree(copy)
+print(sorted(outcomes))
+"""
+
+
+def test_a_reader_of_a_data_file_that_was_cut_is_not_killed(tmp_path):
+    """The last pages may be free ones; a page that holds something and is not there would be SIGBUS."""
+    store = LmdbStore(tmp_path / "journal")
+    for number in range(20):
+        store.append(store.position, [Entry(1, number + 1, 0, 0, os.urandom(500))])
+    store.close()
+    done = subprocess.run(
+        [sys.executable, "-c", CUTS, str(tmp_path / "journal"), str(tmp_path / "copy")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "['refused', 'whole']\n"), done.stderr
