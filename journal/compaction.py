@@ -400,7 +400,7 @@ class Compactor:
         index.counts = {(kind, status): n for kind, status, n in step.facts.counts}
         for move in step.moves:
             row = index.rows[move.key]
-            row.moved(move.count)
+            row.moved(move.size)
             row.through = move.run.through
             row.stored_status = move.run.status
             row.wake = move.wake

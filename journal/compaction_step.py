@@ -36,7 +36,7 @@ class Move(NamedTuple):
     run: StoredRun
     entries: list[Entry] | None  # None: they are still to be read
     locations: list[Location]
-    count: int
+    size: int
     snapshot: bytes | None  # None: it is closed
     wake: int
     wake_before: int
@@ -117,7 +117,7 @@ class Step:
         outdated: list[bytes] = []
         encode = self._codec.encode
         for move in self.moves:
-            new = list(islice(read, move.count)) if move.entries is None else move.entries
+            new = list(islice(read, move.size)) if move.entries is None else move.entries
             if not move.is_new:
                 last = changes.last(Table.HISTORIES, *run_range(move.key))
                 same_key = EVENT.pack(move.key, new[0].first_event)
