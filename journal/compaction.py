@@ -30,7 +30,7 @@ from .run_index import CROWD, RunIndex
 from .run_row import RunRow
 from .run_status import CLOSED
 from .snapshots import encode_open
-from .store import Entry, JournalStore, Location
+from .store import Entry, JournalStore
 from .stored_runs import StoredRun
 
 log = logging.getLogger("everact.runtime")
@@ -95,7 +95,7 @@ class Compactor:
         with store.view() as tables:
             segments = tables.segments
         self._sealed_before = segments.current if segments.sealed else 0
-        sealed = sum(len(row.located(self._sealed_before)) for row in index.rows.values())
+        sealed = sum(row.below(self._sealed_before) for row in index.rows.values())
         self._filled = sum(map(len, index.rows.values())) - sealed
         self._todo: list[int] = []
         self._left = 0
@@ -209,29 +209,26 @@ class Compactor:
         while self._todo and cost < share:
             key = self._todo.pop()
             row = self._index.rows.get(key)
-            taken = row.located(self._sealed_before) if row is not None else []
-            if row is not None and taken:
-                self._take(step, row, taken)
-            cost += len(taken) + RUN_COST
+            count = row.below(self._sealed_before) if row is not None else 0
+            if row is not None and count:
+                self._take(step, row, count)
+            cost += count + RUN_COST
         step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
         return cost
 
     def _take_ahead(self, step: Step, share: int) -> int:
         """The same with entries that were read ahead; nothing while they are on their way."""
+        if self._reading is None and self._todo and len(self._read) <= READ_AHEAD // 4:
+            self._reading = self._ahead()
         if self._reading is not None and self._reading.is_done:
             self._arrived(self._reading, self._read, self._todo)
             self._reading = None
-        if self._reading is None and self._todo and len(self._read) <= READ_AHEAD // 4:
-            self._reading = self._ahead()
-            if self.reads_here:
-                self._arrived(self._reading, self._read, self._todo)
-                self._reading = None
         cost = 0
         while self._read and cost < share:
             key, entries = self._read.popleft()
             row = self._index.rows.get(key)
             if row is not None and entries:
-                self._take(step, row, row.located(self._sealed_before), entries)
+                self._take(step, row, len(entries), entries)
             cost += len(entries) + RUN_COST
             step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
         return cost
@@ -244,7 +241,7 @@ class Compactor:
             key = self._todo.pop()
             row = self._index.rows.get(key)
             if row is not None:
-                wanted.append((key, row.packed(self._sealed_before)))
+                wanted.append((key, row.packed(row.below(self._sealed_before))))
                 count += len(wanted[-1][1])
         return ReadAhead(self._store, wanted, here=self.reads_here)
 
@@ -259,41 +256,45 @@ class Compactor:
     def _take_early(self, step: Step, share: int) -> None:
         """Let a step move crowded runs: to read their entries in the log is slow. Many of them are read at once."""
         index = self._index
-        if self._reading_early is not None and self._reading_early.is_done:
-            self._arrived(self._reading_early, self._read_early, index.crowded)
-            self._reading_early = None
         if self._reading_early is None and not self._read_early and index.crowded:
             keys, index.crowded = dict.fromkeys(index.crowded), []
             rows = [row for key in keys if (row := index.rows.get(key)) is not None and len(row) >= CROWD]
             if sum(map(len, rows)) <= READ_AS_MOVED:
                 for row in rows:
-                    self._take(step, row, row.located())
-                    step.facts = msgspec.structs.replace(step.facts, early=[*step.facts.early, row.key])
-            elif rows:
+                    self._take(step, row, len(row), is_early=True)
+            else:
                 wanted = [(row.key, row.packed()) for row in rows[:READ_EARLY]]
                 index.crowded = [row.key for row in rows[READ_EARLY:]]
                 self._reading_early = ReadAhead(self._store, wanted, here=self.reads_here)
+        if self._reading_early is not None and self._reading_early.is_done:
+            self._arrived(self._reading_early, self._read_early, index.crowded)
+            self._reading_early = None
         cost = 0
         while self._read_early and cost < share:
             key, entries = self._read_early.popleft()
             found = index.rows.get(key)
             if found is not None and entries:
-                self._take(step, found, found.located(), entries)
-                step.facts = msgspec.structs.replace(step.facts, early=[*step.facts.early, key])
+                self._take(step, found, len(entries), entries, is_early=True)
             cost += len(entries) + RUN_COST
 
     def _take(
-        self, step: Step, row: RunRow, locations: list[Location], entries: list[Entry] | None = None
+        self,
+        step: Step,
+        row: RunRow,
+        count: int,
+        entries: list[Entry] | None = None,
+        *,
+        is_early: bool = False,
     ) -> None:
         """Let a step move entries of a run and bring its rows up to date.
 
         Args:
             step: The step.
             row: The run.
-            locations: Where its entries are, from the first one of the log on.
-            entries: The first of them, if they are in memory; all by default.
+            count: How many of its entries in the log, from the first one on.
+            entries: These, if they are in memory.
+            is_early: Their segment is not sealed.
         """
-        count = len(locations) if entries is None else len(entries)
         index = self._index
         status, closed_at = row.status, row.closed_at
         snapshot: bytes | None = None
@@ -310,7 +311,7 @@ class Compactor:
             status,
             row.started_at,
             closed_at,
-            locations[count - 1].sequence,
+            row.sequence(count - 1),
         )
         was_open = bool(row.stored_status) and row.stored_status not in CLOSED
         step.moves.append(
@@ -318,7 +319,7 @@ class Compactor:
                 row.key,
                 run,
                 entries,
-                locations if entries is None else [],
+                row.located(count) if entries is None else [],
                 count,
                 snapshot,
                 wake,
@@ -329,6 +330,8 @@ class Compactor:
             )
         )
         step.entries += count
+        if is_early:
+            step.facts = msgspec.structs.replace(step.facts, early=[*step.facts.early, row.key])
 
     def _finish(self, step: Step) -> None:
         """Bring the facts up to what the step makes of the tables."""

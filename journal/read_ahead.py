@@ -11,8 +11,8 @@ from array import array
 from collections.abc import Sequence
 from time import sleep
 
-from .run_row import INDEX_BITS, INDEX_MASK
-from .store import Entry, JournalStore, Location
+from .run_row import unpacked
+from .store import Entry, JournalStore
 
 #: Bytes of entries held at a time; beyond that the runs at the end are left for the next time.
 MOST_BYTES = 32 << 20
@@ -67,8 +67,7 @@ class ReadAhead:
         size = 0
         for at in range(0, len(places), AT_ONCE):
             sleep(PAUSE)
-            part = places[at : at + AT_ONCE]
-            for entry in self._store.read(Location(n >> INDEX_BITS, n & INDEX_MASK) for n in part):
+            for entry in self._store.read(unpacked(places[at : at + AT_ONCE])):
                 kept = entries.get(entry.run_key)
                 if kept is not None:
                     kept.append(entry)

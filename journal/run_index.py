@@ -99,7 +99,7 @@ class RunIndex:
     def settle(self, row: RunRow, stored: RunRow) -> None:
         """The tables know a run that the log begins with: some of its entries there are in the histories too."""
         row.through, row.stored_status, row.wake = stored.through, stored.stored_status, stored.wake
-        row.moved(len(row.located(row.through + 1)))
+        row.moved(row.below(row.through + 1))
 
     def _insert(self, row: RunRow) -> None:
         self.rows[row.key] = row

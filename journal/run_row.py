@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
 
 import msgspec
 
@@ -12,7 +14,12 @@ from .store import Location
 
 #: A location is packed into one number: commit sequence, then index of the entry.
 INDEX_BITS = 24
-INDEX_MASK = (1 << INDEX_BITS) - 1
+_INDEX_MASK = (1 << INDEX_BITS) - 1
+
+
+def unpacked(places: Iterable[int]) -> list[Location]:
+    """Packed locations as they are read."""
+    return [Location(n >> INDEX_BITS, n & _INDEX_MASK) for n in places]
 
 
 class RunRow(
@@ -47,16 +54,21 @@ class RunRow(
         """Whether the run has ended for good."""
         return self.status in CLOSED
 
-    def located(self, before: int = 1 << 40) -> list[Location]:
-        """The locations in commit records below ``before``; all by default."""
-        limit = before << INDEX_BITS
-        return [Location(n >> INDEX_BITS, n & INDEX_MASK) for n in self._locations if n < limit]
+    def below(self, sequence: int) -> int:
+        """How many of its entries in the log are in commit records below ``sequence``."""
+        return bisect_left(self._locations, sequence << INDEX_BITS)
 
-    def packed(self, before: int = 1 << 40) -> array[int]:
-        """The same, each packed into one number."""
-        limit = before << INDEX_BITS
-        places = self._locations
-        return places[:] if not places or places[-1] < limit else array("Q", [n for n in places if n < limit])
+    def packed(self, count: int | None = None) -> array[int]:
+        """Where its first ``count`` entries in the log are, all by default, each packed into one number."""
+        return self._locations[:count]
+
+    def located(self, count: int | None = None) -> list[Location]:
+        """The same, as they are read."""
+        return unpacked(self._locations[:count])
+
+    def sequence(self, position: int) -> int:
+        """The commit record of its entry at this position in the log."""
+        return self._locations[position] >> INDEX_BITS
 
     def moved(self, count: int) -> None:
         """The first ``count`` locations are in the histories now."""

@@ -15,16 +15,15 @@ from .facts import Facts, read_facts
 from .fold import RunState
 from .history_values import HistoryCodec
 from .run_history import history_entries
+from .run_row import INDEX_BITS, unpacked
 from .salvage import Damage, Progress, readable_records
 from .snapshots import decode_state
-from .store import HAS_BLOBS, Entry, JournalStore, Location, Position, Segments, Tables
+from .store import HAS_BLOBS, Entry, JournalStore, Position, Segments, Tables
 from .stored_runs import StoredRun, decode_run
 from .tables import EVENT, NUMBER, Table, run_range
 
 #: Runs that are looked for in one read transaction.
 KEYS_AT_ONCE = 512
-_INDEX_BITS = 24
-_INDEX_MASK = (1 << _INDEX_BITS) - 1
 
 
 class Fault(NamedTuple):
@@ -128,7 +127,7 @@ class RunWalk:
             self._following = sequence + 1
             self.records += 1
             self.log_entries += len(entries)
-            for number, entry in enumerate(entries, sequence << _INDEX_BITS):
+            for number, entry in enumerate(entries, sequence << INDEX_BITS):
                 found = self._locations.get(entry.run_key)
                 if found is None:
                     found = self._locations[entry.run_key] = array("Q")
@@ -288,8 +287,7 @@ class RunWalk:
 
     def _logged(self, tables: Tables, key: int) -> list[tuple[int, Entry]]:
         first = tables.segments.first
-        packed = self._locations.get(key, ())
-        places = [Location(n >> _INDEX_BITS, n & _INDEX_MASK) for n in packed if n >> _INDEX_BITS >= first]
+        places = [place for place in unpacked(self._locations.get(key, ())) if place.sequence >= first]
         return list(zip((place.sequence for place in places), tables.read(places), strict=True))
 
 
