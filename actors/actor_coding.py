@@ -327,9 +327,7 @@ class ActorCoding:
             if known is None and type(event) in ENCODED:
                 raise RuntimeError(f"{type(event).__name__} has not been through the payload codecs")
             inputs.append(event if known is None else known[1])
-        if isinstance(record, ev.Turn):
-            return ev.Turn(tuple(inputs), tuple(outputs), record.delivers)
-        return ev.Received(tuple(inputs))
+        return ev.with_events(record, inputs, outputs)
 
     def write_stall(self, event: ev.RunStalled, mail: tuple[Mail, Reply] | None) -> None:
         """Encode why the run stands still, then append that."""
@@ -435,11 +433,7 @@ def with_events(records: list[tuple[int, ev.Record]], events: Sequence[Any]) -> 
     start = 0
     for at, record in records:
         middle = start + len(record.inputs)
-        inputs = tuple(events[start:middle])
-        if isinstance(record, ev.Turn):
-            start = middle + len(record.outputs)
-            made.append((at, ev.Turn(inputs, tuple(events[middle:start]), record.delivers)))
-        else:
-            start = middle
-            made.append((at, ev.Received(inputs)))
+        end = start + len(ev.events_of(record))
+        made.append((at, ev.with_events(record, events[start:middle], events[middle:end])))
+        start = end
     return made

@@ -18,7 +18,7 @@ from ..journal import events as ev
 from ..journal.codecs import PayloadCodec, checked, is_async, trouble
 from ..journal.coded_fields import About, fields_of, map_event
 from ..journal.errors import PayloadCodecError
-from ..journal.payloads import Payload
+from ..journal.payloads import Payload, total_size
 from .errors import RuntimeClosedError
 from .thread_pool import ThreadPool, Worker
 
@@ -80,7 +80,7 @@ class EventCoder:
             done(list(events))
             return
         limit = self._inline_limit
-        size = sum(len(payload.data) for payload in payloads)
+        size = total_size(payloads)
         if limit and size <= limit:
             result: list[Any] | PayloadCodecError
             try:

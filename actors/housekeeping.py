@@ -17,6 +17,7 @@ from ..journal.lmdb_store import LmdbStore
 from ..journal.purging import Selection, expired, next_expiry, select
 from ..journal.rewrite import Rewritten, rewrite
 from ..journal.writer import Raise, settle
+from .timers import always
 
 if TYPE_CHECKING:
     from .shard import Shard
@@ -121,7 +122,7 @@ class Housekeeping:
             stored = now
         if stored is not None:
             times.append(stored)
-        shard.timers.add(max(now + LOOK_EVERY, min(times)), _look_again, _always, self, 0)
+        shard.timers.add(max(now + LOOK_EVERY, min(times)), _look_again, always, self, 0)
 
     # --- on request
 
@@ -200,7 +201,3 @@ class Housekeeping:
 
 def _look_again(housekeeping: Housekeeping, _command: int) -> None:
     housekeeping._look()
-
-
-def _always(_housekeeping: Housekeeping, _command: int) -> bool:
-    return True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.errors import JournalError
+from ..journal.payloads import total_size
 from ..journal.space import SpaceLimits, Spare
 from ..journal.store import Entry, JournalStore
 from .mailbox import Mail
@@ -191,7 +192,7 @@ def coming(shard: Shard) -> int:
 def _size_of(mail: Mail) -> int:
     """Bytes that a piece of mail will take in the journal, as far as they are the caller's."""
     if isinstance(mail, ev.WorkflowStarted | ev.SignalReceived | ev.UpdateReceived):
-        return OVERHEAD + sum(len(payload.data) for payload in mail.args)
+        return OVERHEAD + total_size(mail.args)
     if isinstance(mail, ev.ActivityCompleted):
         return OVERHEAD + len(mail.result.data)
     return 0

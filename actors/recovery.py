@@ -20,6 +20,7 @@ from ..journal.writer import Raise, settle
 from .errors import WorkflowNotRegisteredError
 from .mailbox import OUTCOMES
 from .stalls import release_run, stall_run
+from .timers import always
 from .workflow_actor import WorkflowActor
 
 log = logging.getLogger("everact.runtime")
@@ -150,7 +151,7 @@ def _wake(shard: Shard, *, tried: bool) -> None:
 def _look_again(shard: Shard, known_until: int) -> None:
     """Before that time bring in the runs with timers that fall due after it, if there are any."""
     if has_due_runs(shard.store, known_until):
-        shard.timers.add(known_until - HORIZON // 2, _next_horizon, _always, shard, known_until)
+        shard.timers.add(known_until - HORIZON // 2, _next_horizon, always, shard, known_until)
 
 
 def _next_horizon(shard: Shard, known_until: int) -> None:
@@ -182,7 +183,7 @@ def _looking(shard: Shard, known_until: int) -> Generator[None]:
     except JournalError as error:
         text = "what falls due soon cannot be looked up, trying again in %g s: %s"
         log.error(text, LOOK_PAUSE / 1_000_000, error)  # noqa: TRY400  (the message says it all)
-        shard.timers.add(shard.now() + LOOK_PAUSE, _next_horizon, _always, shard, known_until)
+        shard.timers.add(shard.now() + LOOK_PAUSE, _next_horizon, always, shard, known_until)
 
 
 def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:
@@ -197,10 +198,6 @@ def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:
             error,
         )
         return None
-
-
-def _always(_shard: Shard, _known_until: int) -> bool:
-    return True
 
 
 def _carry_over(before: WorkflowActor, actor: WorkflowActor, unknown: EveractError) -> None:

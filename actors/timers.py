@@ -19,6 +19,11 @@ Due = Callable[[Any, int], None]
 Alive = Callable[[Any, int], bool]
 
 
+def always(_owner: Any, _command: int) -> bool:
+    """For what never loses its purpose."""
+    return True
+
+
 class TimerQueue:
     """All timers and retry delays of a shard, in order of deadline.
 

@@ -70,13 +70,7 @@ class Spiller:
             The record with references, and the payloads; the same record when it has none.
         """
         blobs: list[Blob] = []
-        swap = self._swap(blobs)
-        inputs = tuple(map_event(event, swap) for event in record.inputs)
-        if isinstance(record, ev.Turn):
-            outputs = tuple(map_event(event, swap) for event in record.outputs)
-            spilled: ev.Record = ev.Turn(inputs, outputs, record.delivers)
-        else:
-            spilled = ev.Received(inputs)
+        spilled = _map_record(record, self._swap(blobs))
         return (spilled, blobs) if blobs else (record, blobs)
 
     def spill_state(self, state: RunState) -> RunState:
@@ -144,11 +138,14 @@ def restore(record: ev.Record, tables: Tables) -> ev.Record:
     Raises:
         JournalCorruptError: A blob is missing or damaged.
     """
-    swap = restorer(tables)
-    inputs = tuple(map_event(event, swap) for event in record.inputs)
-    if isinstance(record, ev.Turn):
-        return ev.Turn(inputs, tuple(map_event(event, swap) for event in record.outputs), record.delivers)
-    return ev.Received(inputs)
+    return _map_record(record, restorer(tables))
+
+
+def _map_record(record: ev.Record, swap: Callable[[Payload, str], Payload]) -> ev.Record:
+    """A record with every payload swapped."""
+    events = [map_event(event, swap) for event in ev.events_of(record)]
+    middle = len(record.inputs)
+    return ev.with_events(record, events[:middle], events[middle:])
 
 
 def restorer(tables: Tables) -> Callable[[Payload, str], Payload]:
@@ -158,20 +155,6 @@ def restorer(tables: Tables) -> Callable[[Payload, str], Payload]:
         return read_blob(tables, payload.data) if payload.encoding == REFERENCE else payload
 
     return swap
-
-
-def references(record: ev.Record) -> list[bytes]:
-    """Addresses of the blobs that a stored record refers to."""
-    found: list[bytes] = []
-
-    def note(payload: Payload, _place: str) -> Payload:
-        if payload.encoding == REFERENCE:
-            found.append(payload.data)
-        return payload
-
-    for event in ev.events_of(record):
-        map_event(event, note)
-    return found
 
 
 def check_blob(tables: Tables, address: bytes, spiller: Spiller) -> int:

@@ -400,7 +400,7 @@ class Compactor:
             return
         index = self._index
         self._facts = step.facts
-        index.counts = {(kind, status): n for kind, status, n in step.facts.counts}
+        index.counts = step.facts.by_type_and_status()
         for move in step.moves:
             row = index.rows[move.key]
             row.moved(move.size)

@@ -7,6 +7,7 @@ they stand in its records; a message is known by its event number, a command by 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -301,6 +302,13 @@ def decode_record(body: bytes) -> Record:
 def events_of(record: Record) -> tuple[AnyEvent, ...]:
     """The events of a record in the order of their numbers."""
     return (*record.inputs, *record.outputs) if isinstance(record, Turn) else record.inputs
+
+
+def with_events(record: Record, inputs: Iterable[AnyEvent], outputs: Iterable[AnyEvent] = ()) -> Record:
+    """A record like this one with other events."""
+    if isinstance(record, Turn):
+        return Turn(tuple(inputs), tuple(outputs), record.delivers)
+    return Received(tuple(inputs))
 
 
 def event_fields(event: Event) -> dict[str, Any]:

@@ -41,6 +41,10 @@ class Facts(msgspec.Struct, array_like=True, frozen=True, gc=False):
     early_before: list[int] = []
     purging: list[int] = []
 
+    def by_type_and_status(self) -> dict[tuple[str, str], int]:
+        """How many runs the table of runs has."""
+        return {(kind, status): number for kind, status, number in self.counts}
+
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Facts).decode

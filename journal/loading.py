@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .blobs import whole_entry
 from .errors import JournalCorruptError
 from .events import WITH_DIGEST, WorkflowStarted, decode_record
 from .facts import Facts, read_facts
 from .fold import RunState
 from .history_values import load_dictionary
 from .request_ids import Request
-from .run_history import read_history
+from .run_history import apply_newer, moved_state
 from .run_index import RunIndex
 from .run_row import RunRow
 from .snapshots import HAS_ACTIVITIES, OpenRun, decode_open
 from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry, JournalStore, Tables
-from .stored_runs import stored_row, stored_state
+from .stored_runs import stored_row
 from .tables import NUMBER, PAIR, Table
 
 
@@ -52,7 +51,7 @@ def load(store: JournalStore) -> Loaded:
             if data is not None:
                 index.codec.add(facts.dictionary, data)
                 index.codec.active = facts.dictionary
-    index.counts = {(kind, status): n for kind, status, n in facts.counts}
+    index.counts = facts.by_type_and_status()
     logged: dict[int, list[Entry]] = {}
     highest = facts.highest_key
     for sequence, entries in store.scan():
@@ -78,10 +77,9 @@ def load(store: JournalStore) -> Loaded:
         for key, newer in logged.items():
             row = index.rows[key]
             if not row.is_closed:
-                state = states[key] = _stored_state(index, row, tables)
-                for entry in newer:
-                    if entry.first_event > state.last_event:
-                        state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
+                is_stored = bool(row.stored_status)
+                state = states[key] = moved_state(tables, index.codec, key) if is_stored else RunState()
+                apply_newer(state, newer, tables)
     # Of runs that were moved early the log may hold repeats only: the tables alone say what becomes of these.
     for row in [row for row in index.rows.values() if not len(row) and row.key not in states]:
         index.requests.stored(row.key)
@@ -112,18 +110,6 @@ def _settle(index: RunIndex, row: RunRow, tables: Tables) -> None:
     stored = None if row.stored_status else stored_row(tables, row.key)
     if stored is not None:
         index.settle(row, stored)
-
-
-def _stored_state(index: RunIndex, row: RunRow, tables: Tables) -> RunState:
-    """The fold of a run as far as the tables know it."""
-    if not row.stored_status:
-        return RunState()
-    state = stored_state(tables, row.key)
-    if state is None:
-        state = RunState()
-        for entry in read_history(tables, index.codec, row.key):
-            state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
-    return state
 
 
 def open_runs(store: JournalStore) -> Iterator[tuple[int, OpenRun]]:

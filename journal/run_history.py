@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from .blobs import whole_entry
 from .errors import JournalCorruptError
+from .events import decode_record
+from .fold import RunState
 from .history_values import HistoryCodec, entries_of, load_dictionary
 from .store import Entry, Location, Tables
-from .stored_runs import read_row
+from .stored_runs import read_row, stored_state
 from .tables import NUMBER, Table, run_range
 
 
@@ -35,6 +40,22 @@ def history_entries(tables: Tables, codec: HistoryCodec, key: bytes, value: byte
         raise JournalCorruptError(
             f"the history of run {run_key} from event {event} on cannot be read: {error}"
         ) from error
+
+
+def moved_state(tables: Tables, codec: HistoryCodec, run_key: int) -> RunState:
+    """The fold of a run as far as the tables know it: its snapshot, or else its history."""
+    state = stored_state(tables, run_key)
+    if state is None:
+        state = RunState()
+        apply_newer(state, read_history(tables, codec, run_key), tables)
+    return state
+
+
+def apply_newer(state: RunState, entries: Iterable[Entry], tables: Tables) -> None:
+    """Fold those entries in that a state does not know yet."""
+    for entry in entries:
+        if entry.first_event > state.last_event:
+            state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
 
 
 def log_entries(tables: Tables, run_key: int, locations: list[Location]) -> list[Entry]:

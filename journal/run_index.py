@@ -15,11 +15,11 @@ from .events import Record, WorkflowStarted, decode_record
 from .fold import RunState
 from .history_values import HistoryCodec
 from .request_ids import RequestIds
-from .run_history import log_entries, read_history
+from .run_history import apply_newer, log_entries, moved_state, read_history
 from .run_row import INDEX_BITS, RunRow
 from .run_status import CLOSED, flagged_status
 from .store import STARTS_RUN, Entry, JournalStore
-from .stored_runs import read_row, stored_row, stored_state
+from .stored_runs import read_row, stored_row
 from .tables import NUMBER, Table, text_hash
 
 #: A run with so many entries in the log is crowded: to read them one by one is slow.
@@ -221,11 +221,6 @@ class RunIndex:
         """The fold of a run's durable records, from its snapshot where there is one."""
         locations = row.located()
         with self._store.view() as tables:
-            state = stored_state(tables, row.key)
-            entries = [] if state is not None else read_history(tables, self.codec, row.key)
-            entries += log_entries(tables, row.key, locations)
-            state = state or RunState()
-            for entry in entries:
-                if entry.first_event > state.last_event:
-                    state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
+            state = moved_state(tables, self.codec, row.key)
+            apply_newer(state, log_entries(tables, row.key, locations), tables)
         return state

@@ -10,6 +10,7 @@ from time import perf_counter
 from ..journal import events as ev
 from ..journal.compaction import Compactor
 from ..journal.fold import RunState
+from ..journal.lmdb_format import DATA_FILE
 from ..journal.lmdb_store import LmdbStore
 from ..journal.loading import load
 from ..journal.payloads import Payload
@@ -164,4 +165,4 @@ def written_bytes() -> int | None:
 
 def file_bytes(path: Path) -> int:
     """Bytes that a journal's data file takes on the disk."""
-    return (path / "data.mdb").stat().st_blocks * 512
+    return (path / DATA_FILE).stat().st_blocks * 512

@@ -7,7 +7,8 @@ import pytest
 from everact.journal import blob_table, blobs
 from everact.journal import events as ev
 from everact.journal.blob_table import Blob, read_blob, release_blobs, stream_blob, write_blobs
-from everact.journal.blobs import REFERENCE, Spiller, check_blob, references, restore, whole_entry
+from everact.journal.blobs import REFERENCE, Spiller, check_blob, restore, whole_entry
+from everact.journal.coded_fields import fields_of
 from everact.journal.errors import JournalCorruptError
 from everact.journal.failures import Failure
 from everact.journal.fold import RunState
@@ -67,7 +68,9 @@ def test_a_large_payload_leaves_a_reference_and_comes_back(store):
             assert read_blob(tables, blob.address) == blob.payload
             assert check_blob(tables, blob.address, spiller) == 1
             assert b"".join(stream_blob(store, blob.address)) == blob.payload.data
-    assert references(stored) == [blob.address for _, blob in spilled]
+    payloads = [payload for event in ev.events_of(stored) for _, payload in fields_of(event)]
+    referred = [payload.data for payload in payloads if payload.encoding == REFERENCE]
+    assert referred == [blob.address for _, blob in spilled]
 
 
 def test_the_details_of_failures_are_payloads_too(store):
