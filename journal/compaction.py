@@ -7,7 +7,8 @@ sealed segment is done before the current one is full, and no commit has to do m
 
 The loop's side (``plan``, ``committed``) decides what is moved and takes the snapshots: the fold of an open run then
 holds turns up to the ones in this commit, which become durable with it or not at all. The writer's side
-(``Step.__call__``) reads, compresses and writes, inside the transaction of the append.
+(``Step.__call__``) writes it inside the transaction of the append. What is written has been read and compressed ahead,
+on a thread of its own.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from .compaction_step import Move, Step
 from .facts import Facts
 from .fold import RunState
 from .history_values import SAMPLE_BYTES, SAMPLES, train
+from .new_history import NewHistory
 from .purging import PURGE_LEAST, PURGE_PER_ENTRY, Purger
-from .read_ahead import ReadAhead
+from .read_ahead import ReadAhead, Wanted
 from .run_index import CROWD, RunIndex
 from .run_row import RunRow
 from .run_status import CLOSED
 from .snapshots import encode_open
-from .store import Entry, JournalStore
+from .store import JournalStore
 from .stored_runs import StoredRun
 
 log = logging.getLogger("everact.runtime")
@@ -47,9 +49,9 @@ MOST_PER_ENTRY = 6
 MOST = 64
 #: What moving a run costs beside its entries, in entries.
 RUN_COST = 3
-#: So many entries are read ahead at a time; a segment with no more than a few is read as it is moved.
+#: So many entries are read ahead at a time; no more than a few are read at once.
 READ_AHEAD = 20_000
-READ_AS_MOVED = 500
+READ_AT_ONCE = 50
 #: And so many crowded runs.
 READ_EARLY = 25
 #: Request ids are kept at least this long after their receipt, microseconds, or until so many newer ones have come.
@@ -98,12 +100,12 @@ class Compactor:
         sealed = sum(row.below(self._sealed_before) for row in index.rows.values())
         self._filled = sum(map(len, index.rows.values())) - sealed
         self._todo: list[int] = []
-        self._left = 0
-        self._reads_ahead = False
+        self._left = self._total = 0
         self._reading: ReadAhead | None = None
-        self._read: deque[tuple[int, list[Entry]]] = deque()
+        self._read: deque[NewHistory] = deque()
+        self._entries_read = 0
         self._reading_early: ReadAhead | None = None
-        self._read_early: deque[tuple[int, list[Entry]]] = deque()
+        self._read_early: deque[NewHistory] = deque()
         if segments.sealed:
             self._begin(sealed)
         self._samples: list[bytes] = []
@@ -151,8 +153,7 @@ class Compactor:
     def _begin(self, entries: int) -> None:
         """Begin with a sealed segment of so many entries."""
         self._todo = self._index.logged()
-        self._left = entries + RUN_COST * len(self._todo)
-        self._reads_ahead = entries > READ_AS_MOVED
+        self._total = self._left = entries + RUN_COST * len(self._todo)
 
     @property
     def is_moving(self) -> bool:
@@ -174,14 +175,16 @@ class Compactor:
         self._filled += appended
         if self.suspended or self.error is not None:
             return None
-        step = Step(self._journal_id, self._index.codec, self._facts)
+        step = Step(self._journal_id, self._facts)
         if self._sealed_before:
-            room = max(1.0, self._size() * PACE - self._filled)
+            goal = self._size() * PACE
+            room = max(1.0, goal - self._filled)
+            if self._reading is not None:
+                self._reading.is_late = self._hurries or self._left * goal > self._total * room
             share = self._left if room <= appended else int(self._left * appended / room) + 1
             # What could not be moved in time, since it was suspended, must not hold up one commit.
             share = max(min(share, MOST_PER_ENTRY * appended + MOST), spare)
-            cost = self._take_ahead(step, share) if self._reads_ahead else self._take_now(step, share)
-            self._left = max(self._left - cost, RUN_COST * len(self._todo))
+            self._left = max(self._left - self._take_sealed(step, share), RUN_COST * len(self._todo))
             step.drops = not (self._todo or self._reading or self._read)
         elif self._filled >= self._size() or self._seals_early:
             step.seals = True
@@ -203,34 +206,18 @@ class Compactor:
 
     # --- what a step moves
 
-    def _take_now(self, step: Step, share: int) -> int:
-        """Let a step move runs of the sealed segment, and read their entries itself; returns what that costs."""
-        cost = key = 0
-        while self._todo and cost < share:
-            key = self._todo.pop()
-            row = self._index.rows.get(key)
-            count = row.below(self._sealed_before) if row is not None else 0
-            if row is not None and count:
-                self._take(step, row, count)
-            cost += count + RUN_COST
-        step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
-        return cost
-
-    def _take_ahead(self, step: Step, share: int) -> int:
-        """The same with entries that were read ahead; nothing while they are on their way."""
-        if self._reading is None and self._todo and len(self._read) <= READ_AHEAD // 4:
+    def _take_sealed(self, step: Step, share: int) -> int:
+        """Let a step move runs of the sealed segment; returns what that costs, 0 while they are being read."""
+        if self._reading is None and self._todo and self._entries_read <= READ_AHEAD // 2:
             self._reading = self._ahead()
         if self._reading is not None and self._reading.is_done:
             self._arrived(self._reading, self._read, self._todo)
+            self._entries_read += sum(new.size for new in self._reading.found)
             self._reading = None
-        cost = 0
-        while self._read and cost < share:
-            key, entries = self._read.popleft()
-            row = self._index.rows.get(key)
-            if row is not None and entries:
-                self._take(step, row, len(entries), entries)
-            cost += len(entries) + RUN_COST
-            step.facts = msgspec.structs.replace(step.facts, compacted_to=key)
+        cost = self._take_read(step, self._read, share)
+        self._entries_read -= sum(move.history.size for move in step.moves)
+        if step.moves:
+            step.facts = msgspec.structs.replace(step.facts, compacted_to=step.moves[-1].history.key)
         return cost
 
     def _ahead(self) -> ReadAhead:
@@ -238,14 +225,18 @@ class Compactor:
         wanted = []
         count = 0
         while self._todo and count < READ_AHEAD:
-            key = self._todo.pop()
-            row = self._index.rows.get(key)
-            if row is not None:
-                wanted.append((key, row.packed(row.below(self._sealed_before))))
-                count += len(wanted[-1][1])
-        return ReadAhead(self._store, wanted, here=self.reads_here)
+            row = self._index.rows.get(self._todo.pop())
+            places = row.packed(row.below(self._sealed_before)) if row is not None else ()
+            if row is not None and places:
+                wanted.append(Wanted(row.key, places, not row.stored_status))
+                count += len(places)
+        return self._read_all(wanted, count)
 
-    def _arrived(self, reading: ReadAhead, read: deque[tuple[int, list[Entry]]], todo: list[int]) -> None:
+    def _read_all(self, wanted: list[Wanted], entries: int) -> ReadAhead:
+        here = self.reads_here or entries <= READ_AT_ONCE
+        return ReadAhead(self._store, self._index.codec, wanted, here=here)
+
+    def _arrived(self, reading: ReadAhead, read: deque[NewHistory], todo: list[int]) -> None:
         """Take what was read ahead; runs that were too much at a time are still to be done."""
         if reading.error is not None:
             self.stop(reading.error)
@@ -253,48 +244,36 @@ class Compactor:
         read.extend(reading.found)
         todo.extend(reversed(reading.left_out()))
 
+    def _take_read(self, step: Step, read: deque[NewHistory], share: int) -> int:
+        cost = 0
+        while read and cost < share:
+            new = read.popleft()
+            row = self._index.rows.get(new.key)
+            if row is not None:
+                self._take(step, row, new)
+            cost += new.size + RUN_COST
+        return cost
+
     def _take_early(self, step: Step, share: int) -> None:
         """Let a step move crowded runs: to read their entries in the log is slow. Many of them are read at once."""
         index = self._index
         if self._reading_early is None and not self._read_early and index.crowded:
             keys, index.crowded = dict.fromkeys(index.crowded), []
             rows = [row for key in keys if (row := index.rows.get(key)) is not None and len(row) >= CROWD]
-            if sum(map(len, rows)) <= READ_AS_MOVED:
-                for row in rows:
-                    self._take(step, row, len(row), is_early=True)
-            else:
-                wanted = [(row.key, row.packed()) for row in rows[:READ_EARLY]]
-                index.crowded = [row.key for row in rows[READ_EARLY:]]
-                self._reading_early = ReadAhead(self._store, wanted, here=self.reads_here)
+            index.crowded = [row.key for row in rows[READ_EARLY:]]
+            wanted = [Wanted(row.key, row.packed(), not row.stored_status) for row in rows[:READ_EARLY]]
+            if wanted:
+                self._reading_early = self._read_all(wanted, sum(map(len, rows[:READ_EARLY])))
         if self._reading_early is not None and self._reading_early.is_done:
             self._arrived(self._reading_early, self._read_early, index.crowded)
             self._reading_early = None
-        cost = 0
-        while self._read_early and cost < share:
-            key, entries = self._read_early.popleft()
-            found = index.rows.get(key)
-            if found is not None and entries:
-                self._take(step, found, len(entries), entries, is_early=True)
-            cost += len(entries) + RUN_COST
+        self._take_read(step, self._read_early, share)
+        step.facts = msgspec.structs.replace(
+            step.facts, early=[*step.facts.early, *(move.history.key for move in step.moves)]
+        )
 
-    def _take(
-        self,
-        step: Step,
-        row: RunRow,
-        count: int,
-        entries: list[Entry] | None = None,
-        *,
-        is_early: bool = False,
-    ) -> None:
-        """Let a step move entries of a run and bring its rows up to date.
-
-        Args:
-            step: The step.
-            row: The run.
-            count: How many of its entries in the log, from the first one on.
-            entries: These, if they are in memory.
-            is_early: Their segment is not sealed.
-        """
+    def _take(self, step: Step, row: RunRow, new: NewHistory) -> None:
+        """Let a step move entries of a run, from its first one in the log on, and bring its rows up to date."""
         index = self._index
         status, closed_at = row.status, row.closed_at
         snapshot: bytes | None = None
@@ -311,16 +290,13 @@ class Compactor:
             status,
             row.started_at,
             closed_at,
-            row.sequence(count - 1),
+            row.sequence(new.size - 1),
         )
         was_open = bool(row.stored_status) and row.stored_status not in CLOSED
         step.moves.append(
             Move(
-                row.key,
+                new,
                 run,
-                entries,
-                row.located(count) if entries is None else [],
-                count,
                 snapshot,
                 wake,
                 row.wake,
@@ -329,9 +305,6 @@ class Compactor:
                 index.requests.rows(row.key),
             )
         )
-        step.entries += count
-        if is_early:
-            step.facts = msgspec.structs.replace(step.facts, early=[*step.facts.early, row.key])
 
     def _finish(self, step: Step) -> None:
         """Bring the facts up to what the step makes of the tables."""
@@ -339,13 +312,14 @@ class Compactor:
         highest = step.facts.highest_key
         requests = 0
         for move in step.moves:
-            before = self._index.rows[move.key].stored_status
+            key = move.history.key
+            before = self._index.rows[key].stored_status
             kind = move.run.workflow_type
             if before != move.run.status:
                 if before:
                     counts[kind, before] -= 1
                 counts[kind, move.run.status] = counts.get((kind, move.run.status), 0) + 1
-            highest = max(highest, move.key)
+            highest = max(highest, key)
             requests += len(move.requests)
         for row in step.purge.runs if step.purge is not None else ():
             counts[row.workflow_type, row.status] -= 1
@@ -395,19 +369,17 @@ class Compactor:
             step: What the commit has moved.
             following: Sequence of the next commit record.
         """
-        if step.error is not None:
-            self.stop(step.error)
-            return
         index = self._index
         self._facts = step.facts
         index.counts = step.facts.by_type_and_status()
         for move in step.moves:
-            row = index.rows[move.key]
-            row.moved(move.size)
+            new = move.history
+            row = index.rows[new.key]
+            row.moved(new.size)
             row.through = move.run.through
             row.stored_status = move.run.status
             row.wake = move.wake
-            index.requests.stored(move.key, len(move.requests))
+            index.requests.stored(new.key, len(move.requests))
             if not len(row) and row.is_closed:
                 index.drop(row)
         if step.drops:
@@ -438,8 +410,9 @@ class Compactor:
             return
         if self._facts.dictionary and stored < 8 * self._facts.trained_at:
             return
-        self._samples += step.samples
-        self._sample_bytes += sum(map(len, step.samples))
+        for move in step.moves:
+            self._samples += move.history.samples
+            self._sample_bytes += sum(map(len, move.history.samples))
         if len(self._samples) < SAMPLES and self._sample_bytes < SAMPLE_BYTES:
             return
         samples, self._samples, self._sample_bytes = self._samples, [], 0

@@ -1,49 +1,81 @@
 """Reading what compaction moves next, on a thread of its own: each record of the log once for many runs.
 
 Runs are moved in the order of their keys, and a record of the log has turns of many runs: run by run, each record would
-be decompressed again for each of them.
+be decompressed again for each of them. The new values of the histories are made here too, so that the writer's thread
+only has to write them.
+
+The thread gives the interpreter's lock back all the time. Only by sleeping: one that gives it back and goes on takes it
+again before another thread has woken up, and a commit that has come back from the disk would wait for it.
 """
 
 from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Sequence
-from time import sleep
+from collections.abc import Iterator, Sequence
+from time import perf_counter, sleep
+from typing import NamedTuple
 
-from .run_row import unpacked
+from .history_values import HistoryCodec
+from .new_history import NewHistory, new_history
+from .run_row import INDEX_BITS, unpacked
 from .store import Entry, JournalStore
 
 #: Bytes of entries held at a time; beyond that the runs at the end are left for the next time.
 MOST_BYTES = 32 << 20
 #: Entries in one read transaction.
-AT_ONCE = 64
-#: Between two of them, in seconds: a thread that only gives the interpreter's lock back takes it again before another
-#: one has woken up.
-PAUSE = 0.0001
+AT_ONCE = 16
+#: So many neighbouring records of the log are gone through together.
+BLOCK = 256
+#: After so long a stretch of work a pause of so much, in seconds; longer ones when it would not be done in time.
+STRETCH = 0.0002
+LATE_STRETCH = 0.001
+PAUSE = 0.0002
+
+
+class Wanted(NamedTuple):
+    """A run whose entries are to be moved.
+
+    Attributes:
+        key: The run.
+        places: Packed locations of the entries, in order; at least one.
+        is_new: The histories have nothing of it yet.
+    """
+
+    key: int
+    places: array[int]
+    is_new: bool
 
 
 class ReadAhead:
-    """Entries of some runs, on their way into memory.
+    """What the histories get of some runs, on its way into memory.
 
     Attributes:
         is_done: Everything is there, or ``error`` says why not.
-        found: Key and entries of each run, in the order given; perhaps not of the last ones.
+        is_late: It should go faster.
+        found: Of each run, in the order given; perhaps not of the last ones.
         error: What went wrong.
     """
 
-    def __init__(self, store: JournalStore, wanted: Sequence[tuple[int, array[int]]], *, here: bool) -> None:
+    def __init__(
+        self, store: JournalStore, codec: HistoryCodec, wanted: Sequence[Wanted], *, here: bool
+    ) -> None:
         """Begin.
 
         Args:
             store: The journal.
-            wanted: Key of each run with the packed locations of its entries.
+            codec: Encodes the values of the histories.
+            wanted: The runs.
             here: Read now, on the thread of the caller.
         """
         self._store = store
+        self._codec = codec
         self._wanted = wanted
+        self._rests = not here
+        self._began = perf_counter()
         self.is_done = False
-        self.found: list[tuple[int, list[Entry]]] = []
+        self.is_late = False
+        self.found: list[NewHistory] = []
         self.error: Exception | None = None
         if here:
             self._work()
@@ -52,27 +84,56 @@ class ReadAhead:
 
     def left_out(self) -> list[int]:
         """Keys of the runs that were too much at a time, in order."""
-        return [key for key, _ in self._wanted[len(self.found) :]]
+        return [run.key for run in self._wanted[len(self.found) :]]
 
     def _work(self) -> None:
         try:
-            self.found = self._read()
-        except Exception as error:  # noqa: BLE001  (whoever takes the entries gets it)
+            self.found = self._histories(self._read())
+        except Exception as error:  # noqa: BLE001  (whoever takes the values gets it)
             self.error = error
         self.is_done = True
 
-    def _read(self) -> list[tuple[int, list[Entry]]]:
-        entries: dict[int, list[Entry]] = {key: [] for key, _ in self._wanted}
-        places = sorted(place for _, places in self._wanted for place in places)
-        size = 0
-        for at in range(0, len(places), AT_ONCE):
+    def _rest(self) -> None:
+        """Let others have the interpreter for a while, if this has gone on for long enough."""
+        if self._rests and perf_counter() - self._began > (LATE_STRETCH if self.is_late else STRETCH):
             sleep(PAUSE)
-            for entry in self._store.read(unpacked(places[at : at + AT_ONCE])):
-                kept = entries.get(entry.run_key)
-                if kept is not None:
-                    kept.append(entry)
-                    size += len(entry.body)
+            self._began = perf_counter()
+
+    def _read(self) -> dict[int, list[Entry]]:
+        """The entries of the runs, each record of the log read once."""
+        entries: dict[int, list[Entry]] = {run.key: [] for run in self._wanted}
+        size = 0
+        for places in self._in_order():
+            for at in range(0, len(places), AT_ONCE):
+                self._rest()
+                for entry in self._store.read(unpacked(places[at : at + AT_ONCE])):
+                    kept = entries.get(entry.run_key)
+                    if kept is not None:
+                        kept.append(entry)
+                        size += len(entry.body)
             if size > MOST_BYTES and len(entries) > 1:
                 entries = dict(list(entries.items())[: len(entries) // 2])
                 size = sum(len(entry.body) for kept in entries.values() for entry in kept)
-        return list(entries.items())
+        return entries
+
+    def _in_order(self) -> Iterator[list[int]]:
+        """The places in the order of the log, block by block: to sort all of them at once would take long."""
+        blocks: dict[int, list[int]] = {}
+        for run in self._wanted:
+            self._rest()
+            for place in run.places:
+                number = (place >> INDEX_BITS) // BLOCK
+                if number in blocks:
+                    blocks[number].append(place)
+                else:
+                    blocks[number] = [place]
+        for number in sorted(blocks):
+            yield sorted(blocks.pop(number))
+
+    def _histories(self, entries: dict[int, list[Entry]]) -> list[NewHistory]:
+        found = []
+        for run, (key, kept) in zip(self._wanted, entries.items(), strict=False):
+            self._rest()
+            with self._store.view() as tables:
+                found.append(new_history(tables, self._codec, key, kept, is_new=run.is_new))
+        return found

@@ -20,7 +20,7 @@ from everact.exceptions import (
     WorkflowNotFoundError,
     WorkflowPurgedError,
 )
-from everact.journal import compaction, compaction_step, purging
+from everact.journal import compaction, new_history, purging
 from everact.journal.fault_points import armed
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.space import Space
@@ -223,8 +223,8 @@ async def test_expired_runs_go_a_few_with_each_commit(journal, clock, monkeypatc
 
 
 async def test_a_long_history_goes_in_pieces_but_its_run_at_once(journal, clock, monkeypatch):
-    monkeypatch.setattr(compaction_step, "VALUE_ENTRIES", 2)
-    monkeypatch.setattr(compaction_step, "MERGE_BELOW", 0)
+    monkeypatch.setattr(new_history, "VALUE_ENTRIES", 2)
+    monkeypatch.setattr(new_history, "MERGE_BELOW", 0)
     monkeypatch.setattr(housekeeping, "SPARE", 10)
     monkeypatch.setattr(compaction, "PURGE_LEAST", 10)
     seen = []
@@ -253,8 +253,8 @@ async def test_a_long_history_goes_in_pieces_but_its_run_at_once(journal, clock,
 
 
 async def test_a_purge_that_was_cut_off_goes_on_without_any_retention(journal, clock, monkeypatch):
-    monkeypatch.setattr(compaction_step, "VALUE_ENTRIES", 2)
-    monkeypatch.setattr(compaction_step, "MERGE_BELOW", 0)
+    monkeypatch.setattr(new_history, "VALUE_ENTRIES", 2)
+    monkeypatch.setattr(new_history, "MERGE_BELOW", 0)
     monkeypatch.setattr(housekeeping, "SPARE", 10)
     monkeypatch.setattr(compaction, "PURGE_LEAST", 10)
     monkeypatch.setattr(housekeeping, "PAUSE", 3600.0)

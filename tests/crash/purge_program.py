@@ -18,13 +18,13 @@ from datetime import timedelta
 
 from everact import Runtime, workflow
 from everact.actors import housekeeping
-from everact.journal import compaction, compaction_step, run_index
+from everact.journal import compaction, new_history, run_index
 
 # Small pieces of everything, so that a life ends somewhere in the middle of it.
 compaction.WINDOW = 40
 compaction.WINDOW_PER_RUN = 1
-compaction_step.VALUE_ENTRIES = 2
-compaction_step.MERGE_BELOW = 0
+new_history.VALUE_ENTRIES = 2
+new_history.MERGE_BELOW = 0
 compaction.PURGE_LEAST = 8
 compaction.PURGE_PER_ENTRY = 1
 run_index.CROWD = compaction.CROWD = 10

@@ -40,7 +40,7 @@ SMALL = [
     (compaction, "WINDOW", 60),
     (compaction, "WINDOW_PER_RUN", 1),
     (compaction, "SAMPLES", 20),
-    (compaction, "READ_AS_MOVED", 0),
+    (compaction, "READ_AT_ONCE", 0),
     (compaction, "READ_AHEAD", 15),
     (compaction, "CROWD", 8),
     (run_index, "CROWD", 8),

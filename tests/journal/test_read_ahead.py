@@ -1,5 +1,6 @@
 """Reading ahead what compaction moves: in order, no more than fits, and what goes wrong is told."""
 
+import itertools
 import logging
 from array import array
 
@@ -9,11 +10,13 @@ from support.journals import fill, runs_of_histories
 from everact.journal import compaction, read_ahead, run_index
 from everact.journal.compaction import Compactor
 from everact.journal.errors import JournalClosedError
+from everact.journal.history_values import HistoryCodec, entries_of
 from everact.journal.loading import load
 from everact.journal.memory_store import MemoryJournal, MemoryStore
-from everact.journal.read_ahead import ReadAhead
+from everact.journal.read_ahead import ReadAhead, Wanted
 from everact.journal.run_row import INDEX_BITS
 from everact.journal.store import Entry
+from everact.journal.tables import EVENT
 
 
 def packed(*places):
@@ -30,40 +33,66 @@ def store():
     return store
 
 
-WANTED = [(key, packed(*((sequence, key - 1) for sequence in range(1, 4)))) for key in (1, 2, 3)]
+WANTED = [
+    Wanted(key, packed(*((sequence, key - 1) for sequence in range(1, 4))), is_new=True) for key in (1, 2, 3)
+]
+
+
+def read_all(store):
+    return ReadAhead(store, HistoryCodec(), WANTED, here=True)
 
 
 def test_the_entries_of_each_run_come_in_order(store):
-    read = ReadAhead(store, WANTED, here=True)
+    read = read_all(store)
     assert read.is_done
-    assert [(key, [entry.first_event for entry in entries]) for key, entries in read.found] == [
-        (1, [1, 2, 3]),
-        (2, [1, 2, 3]),
-        (3, [1, 2, 3]),
+    assert [(new.key, new.size, new.outdated) for new in read.found] == [
+        (1, 3, None),
+        (2, 3, None),
+        (3, 3, None),
     ]
+    for new in read.found:
+        ((key, value),) = new.values
+        assert key == EVENT.pack(new.key, 1)
+        entries = entries_of(new.key, HistoryCodec().decode(value, lambda _: None))
+        assert entries == [Entry(new.key, number, 0, 5, b"%d" % new.key * 1000) for number in (1, 2, 3)]
     assert read.left_out() == []
 
 
 def test_what_is_too_much_at_a_time_is_left_for_the_next(store, monkeypatch):
     monkeypatch.setattr(read_ahead, "MOST_BYTES", 4_000)
-    read = ReadAhead(store, WANTED, here=True)
-    assert [key for key, _ in read.found] == [1]
-    assert [len(entries) for _, entries in read.found] == [3]
+    read = read_all(store)
+    assert [(new.key, new.size) for new in read.found] == [(1, 3)]
     assert read.left_out() == [2, 3]
 
 
 def test_an_error_is_kept_for_who_takes_the_entries(store):
     store.close()
-    read = ReadAhead(store, WANTED, here=True)
+    read = read_all(store)
     assert isinstance(read.error, JournalClosedError)
     assert (read.found, read.left_out()) == ([], [1, 2, 3])
+
+
+def test_the_thread_gives_others_a_turn_and_goes_on_for_longer_when_it_is_late(store, monkeypatch):
+    monkeypatch.setattr(read_ahead, "AT_ONCE", 1)
+    times = itertools.count(0.0, 0.0004)
+    monkeypatch.setattr(read_ahead, "perf_counter", lambda: next(times))
+    pauses = []
+
+    def pauses_of(*, is_late):
+        reading = ReadAhead(store, HistoryCodec(), WANTED, here=True)
+        reading._rests, reading.is_late = True, is_late
+        monkeypatch.setattr(read_ahead, "sleep", pauses.append)
+        pauses.clear()
+        reading._work()
+        return len(pauses)
+
+    assert pauses_of(is_late=False) > 2 * pauses_of(is_late=True) > 0
 
 
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(compaction, "WINDOW", 40)
     monkeypatch.setattr(compaction, "WINDOW_PER_RUN", 0)
-    monkeypatch.setattr(compaction, "READ_AS_MOVED", 0)
     monkeypatch.setattr(compaction, "READ_AHEAD", 7)
     for module in (compaction, run_index):
         monkeypatch.setattr(module, "CROWD", 10_000)

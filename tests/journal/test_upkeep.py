@@ -4,7 +4,7 @@ import pytest
 from support.journals import entries_of, fill, flip, make_journal
 from support.purges import check_tables
 
-from everact.journal import blob_table, blobs, compaction, compaction_step, run_index, upkeep
+from everact.journal import blob_table, blobs, compaction, new_history, run_index, upkeep
 from everact.journal import events as ev
 from everact.journal.errors import CommitUnknownError, JournalCorruptError
 from everact.journal.fault_points import armed
@@ -152,8 +152,8 @@ def test_a_run_whose_messages_are_on_their_way_stays_until_they_are_acknowledged
 def test_a_purge_that_fails_in_any_commit_can_be_done_again(store, point, monkeypatch):
     monkeypatch.setattr(upkeep, "SPARE", 12)
     monkeypatch.setattr(compaction, "PURGE_LEAST", 12)
-    monkeypatch.setattr(compaction_step, "VALUE_ENTRIES", 2)
-    monkeypatch.setattr(compaction_step, "MERGE_BELOW", 0)
+    monkeypatch.setattr(new_history, "VALUE_ENTRIES", 2)
+    monkeypatch.setattr(new_history, "MERGE_BELOW", 0)
     runs = [run_of(key, events=40 if key == 2 else 1, closed=key != 5) for key in range(1, 8)]
     fill(store, runs)
     for passes in range(1, 40):
@@ -291,5 +291,6 @@ def test_no_commit_moves_all_that_could_not_be_moved_in_time(store, monkeypatch)
     moved = [commit()]
     while not moved[-1].drops:
         moved.append(commit())
-    assert sum(step.entries for step in moved) == 40 * 3
-    assert max(step.entries for step in moved) <= compaction.MOST + compaction.MOST_PER_ENTRY
+    sizes = [sum(move.history.size for move in step.moves) for step in moved]
+    assert sum(sizes) == 40 * 3
+    assert max(sizes) <= compaction.MOST + compaction.MOST_PER_ENTRY

@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from types import SimpleNamespace
 
-from everact.journal import compaction, compaction_step, run_index, run_status
+from everact.journal import compaction, new_history, run_index, run_status
 from everact.journal import events as ev
 from everact.journal.compaction import Compactor
 from everact.journal.errors import CommitUnknownError, JournalCorruptError
@@ -49,7 +49,7 @@ class AtOnce:
 def make_tiny(monkeypatch, **settings):
     """Let compaction work on tiny segments."""
     for name, value in {**TINY, **settings}.items():
-        monkeypatch.setattr(compaction if hasattr(compaction, name) else compaction_step, name, value)
+        monkeypatch.setattr(compaction if hasattr(compaction, name) else new_history, name, value)
     monkeypatch.setattr(run_index, "CROWD", compaction.CROWD)
     monkeypatch.setattr(compaction, "threading", SimpleNamespace(Thread=AtOnce))
 
