@@ -181,6 +181,8 @@ class Compactor:
             room = max(1.0, goal - self._filled)
             if self._reading is not None:
                 self._reading.is_late = self._hurries or self._left * goal > self._total * room
+                if appended and self._filled > self._size():
+                    step.waits_for = self._reading
             share = self._left if room <= appended else int(self._left * appended / room) + 1
             # What could not be moved in time, since it was suspended, must not hold up one commit.
             share = max(min(share, MOST_PER_ENTRY * appended + MOST), spare)
@@ -195,7 +197,8 @@ class Compactor:
             step.purge = self.purger.plan(self._facts, budget)
         if not self._sealed_before:
             self._take_early(step, MOST_PER_ENTRY * appended + CROWD)
-        if self.error is not None or not (step.moves or step.seals or step.drops or step.purge):
+        changes = step.moves or step.seals or step.drops or step.purge
+        if self.error is not None or not (changes or step.waits_for):
             return None
         self._finish(step)
         self._step = step
@@ -210,7 +213,7 @@ class Compactor:
         """Let a step move runs of the sealed segment; returns what that costs, 0 while they are being read."""
         if self._reading is None and self._todo and self._entries_read <= READ_AHEAD // 2:
             self._reading = self._ahead()
-        if self._reading is not None and self._reading.is_done:
+        if self._reading is not None and self._reading.done.is_set():
             self._arrived(self._reading, self._read, self._todo)
             self._entries_read += sum(new.size for new in self._reading.found)
             self._reading = None
@@ -264,7 +267,7 @@ class Compactor:
             wanted = [Wanted(row.key, row.packed(), not row.stored_status) for row in rows[:READ_EARLY]]
             if wanted:
                 self._reading_early = self._read_all(wanted, sum(map(len, rows[:READ_EARLY])))
-        if self._reading_early is not None and self._reading_early.is_done:
+        if self._reading_early is not None and self._reading_early.done.is_set():
             self._arrived(self._reading_early, self._read_early, index.crowded)
             self._reading_early = None
         self._take_read(step, self._read_early, share)

@@ -15,9 +15,13 @@ from .fault_points import fault_point
 from .history_values import dictionary_row
 from .new_history import NewHistory
 from .purging import Purge
+from .read_ahead import ReadAhead
 from .store import Changes
 from .stored_runs import StoredRun, encode_run
 from .tables import DEDUPE, NUMBER, PAIR, Table, closed_key, text_hash
+
+#: A commit waits at most so long for what is read ahead, in seconds.
+LONGEST_WAIT = 0.005
 
 
 class Move(NamedTuple):
@@ -40,6 +44,7 @@ class Step:
         purge: What it purges.
         seals: It seals the current segment.
         drops: It drops the sealed one.
+        waits_for: It waits for this a while, so that more is not appended than can be moved.
         error: Damage that it has met; the commit has failed for it.
     """
 
@@ -50,12 +55,15 @@ class Step:
         self.purge: Purge | None = None
         self.seals = False
         self.drops = False
+        self.waits_for: ReadAhead | None = None
         self.dictionary: bytes | None = None
         self.clears_requests = False
         self.error: JournalCorruptError | None = None
 
     def __call__(self, changes: Changes) -> None:
         """Write it all (writer thread)."""
+        if self.waits_for is not None:
+            self.waits_for.done.wait(LONGEST_WAIT)
         try:
             self._write(changes)
         except JournalCorruptError as error:

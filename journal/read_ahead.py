@@ -51,7 +51,7 @@ class ReadAhead:
     """What the histories get of some runs, on its way into memory.
 
     Attributes:
-        is_done: Everything is there, or ``error`` says why not.
+        done: Everything is there, or ``error`` says why not.
         is_late: It should go faster.
         found: Of each run, in the order given; perhaps not of the last ones.
         error: What went wrong.
@@ -73,7 +73,7 @@ class ReadAhead:
         self._wanted = wanted
         self._rests = not here
         self._began = perf_counter()
-        self.is_done = False
+        self.done = threading.Event()
         self.is_late = False
         self.found: list[NewHistory] = []
         self.error: Exception | None = None
@@ -91,7 +91,7 @@ class ReadAhead:
             self.found = self._histories(self._read())
         except Exception as error:  # noqa: BLE001  (whoever takes the values gets it)
             self.error = error
-        self.is_done = True
+        self.done.set()
 
     def _rest(self) -> None:
         """Let others have the interpreter for a while, if this has gone on for long enough."""

@@ -44,7 +44,7 @@ def read_all(store):
 
 def test_the_entries_of_each_run_come_in_order(store):
     read = read_all(store)
-    assert read.is_done
+    assert read.done.is_set()
     assert [(new.key, new.size, new.outdated) for new in read.found] == [
         (1, 3, None),
         (2, 3, None),

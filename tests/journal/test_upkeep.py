@@ -1,10 +1,12 @@
 """Purging and compacting a journal that no runtime has open: in commits of bounded size, and again after any kill."""
 
+import threading
+
 import pytest
 from support.journals import entries_of, fill, flip, make_journal
 from support.purges import check_tables
 
-from everact.journal import blob_table, blobs, compaction, new_history, run_index, upkeep
+from everact.journal import blob_table, blobs, compaction, compaction_step, new_history, run_index, upkeep
 from everact.journal import events as ev
 from everact.journal.errors import CommitUnknownError, JournalCorruptError
 from everact.journal.fault_points import armed
@@ -14,6 +16,7 @@ from everact.journal.memory_store import MemoryStore
 from everact.journal.outbox import Outbox, acknowledge, write_messages
 from everact.journal.payloads import Payload
 from everact.journal.purging import Selection
+from everact.journal.read_ahead import ReadAhead
 from everact.journal.store import Position
 from everact.journal.tables import Table
 from everact.journal.upkeep import Upkeep
@@ -294,3 +297,34 @@ def test_no_commit_moves_all_that_could_not_be_moved_in_time(store, monkeypatch)
     sizes = [sum(move.history.size for move in step.moves) for step in moved]
     assert sum(sizes) == 40 * 3
     assert max(sizes) <= compaction.MOST + compaction.MOST_PER_ENTRY
+
+
+def test_commits_wait_a_while_for_what_is_being_read_once_the_other_segment_is_full(store, monkeypatch):
+    monkeypatch.setattr(compaction, "WINDOW", 200)
+    fill(store, [run_of(key) for key in range(1, 71)])
+    compactor = Upkeep(store, now)._compactor
+    compactor.reads_here = False
+    begin, waited = threading.Event(), []
+
+    class Reading(ReadAhead):
+        def _work(self):
+            begin.wait()
+            super()._work()
+
+    monkeypatch.setattr(compaction, "ReadAhead", Reading)
+
+    def commit(appended):
+        step = compactor.plan(appended)
+        if step is not None:
+            if step.waits_for is not None:
+                monkeypatch.setattr(step.waits_for.done, "wait", waited.append)
+            compactor.committed(step, store.append(store.position, [], step).sequence)
+
+    commit(1)  # sealed
+    commit(100)
+    commit(100)
+    assert waited == []
+    commit(100)
+    assert waited == [compaction_step.LONGEST_WAIT]
+    assert compactor._reading.is_late
+    begin.set()
