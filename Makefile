@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq
+# Processes that run tests side by side.
+WORKERS ?= auto
 # What runs the tests; CI puts coverage here.
 PYTEST ?= -m pytest
 
@@ -21,7 +23,7 @@ help:
 
 # ARGS go to pytest: make test ARGS="tests/journal -k append"
 test: $(VENV)/.test
-	$(BIN)/python $(PYTEST) -q $(ARGS)
+	$(BIN)/python $(PYTEST) -q -n $(WORKERS) --dist loadfile $(ARGS)
 
 # ARGS="--kills 5000 --seed 7"
 soak: $(VENV)/.test
