@@ -117,6 +117,11 @@ class ActorCoding:
         self._followers: list[ActorCoding] = []
         self.stall: Failure | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of the run is on its way through the codecs."""
+        return self._job is None and not self._incoming and not self._followers
+
     # --- mail
 
     def put(self, event: Mail, reply: Reply) -> None:

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..journal.compaction import Compactor
-from ..journal.errors import EveractError, JournalCorruptError, JournalError
+from ..journal.errors import EveractError, JournalCorruptError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
-from ..journal.loading import Loaded, due_runs, has_due_runs, load, open_runs
+from ..journal.loading import Loaded, load, open_runs
 from ..journal.outbox import Outbox
 from ..journal.run_row import RunRow
 from ..journal.writer import Raise, settle
 from .errors import WorkflowNotRegisteredError
+from .horizon import HORIZON, Horizon
 from .mailbox import OUTCOMES
 from .stalls import release_run, stall_run
-from .timers import always
 from .workflow_actor import WorkflowActor
 
 log = logging.getLogger("everact.runtime")
-
-#: Runs whose first timer falls due later than this stay out of memory, microseconds.
-HORIZON = 600 * 1_000_000
-#: Pause before what falls due is looked up again when the journal could not be read, microseconds.
-LOOK_PAUSE = 1_000_000
-#: So many runs are brought in before others have a turn: some 3 ms.
-SLICE = 64
 
 if TYPE_CHECKING:
     from .shard import Shard
@@ -69,6 +59,7 @@ def _begin(shard: Shard, loaded: Loaded) -> None:
     shard.compactor.purger.has_sent = Outbox(shard.store).has_sent
     shard.compactor.purger.forget = shard.purged
     shard.writer = shard.new_writer()
+    shard.horizon = Horizon(shard, _bring_in)
 
 
 def _numbers(shard: Shard) -> tuple[int, int]:
@@ -145,45 +136,7 @@ def _wake(shard: Shard, *, tried: bool) -> None:
             actor.tried = tried
             if not tried:
                 _retry_stalled(shard, actor)
-    _look_again(shard, now + HORIZON)
-
-
-def _look_again(shard: Shard, known_until: int) -> None:
-    """Before that time bring in the runs with timers that fall due after it, if there are any."""
-    if has_due_runs(shard.store, known_until):
-        shard.timers.add(known_until - HORIZON // 2, _next_horizon, always, shard, known_until)
-
-
-def _next_horizon(shard: Shard, known_until: int) -> None:
-    until = max(known_until, shard.now()) + HORIZON
-    with _looking(shard, known_until):
-        _bring_in_some(shard, known_until, iter(due_runs(shard.store, known_until, until)), until)
-
-
-def _bring_in_some(shard: Shard, known_until: int, keys: Iterator[int], until: int) -> None:
-    """Bring in what falls due, a few runs at a time: there may be very many, and there is time."""
-    if shard.error is not None:
-        return
-    with _looking(shard, known_until):
-        some = list(islice(keys, SLICE))
-        for key in some:
-            if key not in shard.actors:
-                _bring_in(shard, key)
-        if some:
-            shard.loop.call_soon(_bring_in_some, shard, known_until, keys, until)
-        else:
-            _look_again(shard, until)
-
-
-@contextmanager
-def _looking(shard: Shard, known_until: int) -> Generator[None]:
-    """Look again soon when the journal cannot be read: a hiccup of the store must not leave the runs asleep."""
-    try:
-        yield
-    except JournalError as error:
-        text = "what falls due soon cannot be looked up, trying again in %g s: %s"
-        log.error(text, LOOK_PAUSE / 1_000_000, error)  # noqa: TRY400  (the message says it all)
-        shard.timers.add(shard.now() + LOOK_PAUSE, _next_horizon, always, shard, known_until)
+    shard.horizon.begin(now + HORIZON)
 
 
 def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:

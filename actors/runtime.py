@@ -55,7 +55,7 @@ from .options import (
 from .recovery import recover
 from .registry import Registry
 from .request_digests import request_digest
-from .shard import Shard
+from .shard import MAX_CACHED, Shard
 from .starting import start_run
 from .typing import R, Ts, W, WorkflowClass
 
@@ -84,6 +84,7 @@ class Runtime:
         payload_limits: PayloadLimits | None = None,
         max_concurrent_activities: int = 1000,
         max_activity_threads: int = 32,
+        max_cached_workflows: int = MAX_CACHED,
         grace: timedelta | float = GRACE,
         journal_quota: int | None = None,
         min_free_disk: int | None = None,
@@ -105,6 +106,8 @@ class Runtime:
             payload_limits: How large stored values may be; default ``PayloadLimits()``.
             max_concurrent_activities: Attempts of ``async def`` activities at a time.
             max_activity_threads: Attempts of plain ``def`` activities at a time.
+            max_cached_workflows: Runs that keep their code in memory while they wait; the ones used least are dropped
+                from it, and replayed when something happens to them.
             grace: How long leaving waits for running attempts, a timedelta or seconds.
             journal_quota: Bytes that the journal's data file may have, 1 MiB or more; None: 64 GiB. New work is
                 refused before that, see ``docs/space.md``.
@@ -123,6 +126,7 @@ class Runtime:
             raise ValueError("journal must name a directory, not ''")
         positive_count("max_concurrent_activities", max_concurrent_activities)
         positive_count("max_activity_threads", max_activity_threads)
+        positive_count("max_cached_workflows", max_cached_workflows)
         if durability not in ("fsync", "os"):
             raise ValueError(f"durability must be 'fsync' or 'os', not {durability!r}")
         if journal_quota is not None:
@@ -135,6 +139,7 @@ class Runtime:
         self._durability: Durability = durability
         self._clock = clock or SystemClock()
         self._limits = (max_concurrent_activities, max_activity_threads)
+        self._max_cached = max_cached_workflows
         self._codecs = tuple(_each("codecs", codecs))
         for codec in self._codecs:
             if not isinstance(codec, PayloadCodec):
@@ -189,6 +194,7 @@ class Runtime:
                 limits=self._space,
                 codecs=self._codecs,
                 payload_limits=self._payload_limits,
+                max_cached=self._max_cached,
             )
             shard.dispatcher.pool = ActivityPool(
                 loop,

@@ -42,10 +42,12 @@ from .errors import (
     WorkflowNotFoundError,
 )
 from .event_coder import EventCoder
+from .horizon import Horizon
 from .housekeeping import Housekeeping
 from .intake import Intake, coming
 from .mailbox import Reply
 from .outage import Outage
+from .passivation import Passivation
 from .timers import TimerQueue
 from .workflow_actor import WorkflowActor
 from .workflow_logger import workflow_logger
@@ -55,6 +57,8 @@ log = logging.getLogger("everact.runtime")
 #: Ended runs kept ready for questions about them, and bytes of their answers together.
 CLOSED_KEPT = 1000
 CLOSED_BYTES = 32 << 20
+#: Runs that have their code in memory.
+MAX_CACHED = 10_000
 #: Pause before the second rebuild in a row after failed commits, and the longest one, in seconds.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 5.0
@@ -69,6 +73,8 @@ class Shard:
         actors: Open runs by key.
         index: All durable runs.
         compactor: Moves the log into the tables.
+        horizon: Brings runs in before what they wait for falls due.
+        passivation: Lets runs out of memory.
         writer: The present incarnation of the writer.
         intake: Whether new work is taken.
         housekeeping: Sees to retention, and to what compaction has to do while nothing is appended.
@@ -84,6 +90,7 @@ class Shard:
     writer: GroupCommit
     index: RunIndex
     compactor: Compactor
+    horizon: Horizon
 
     def __init__(
         self,
@@ -97,6 +104,7 @@ class Shard:
         limits: SpaceLimits,
         codecs: Sequence[PayloadCodec] = (),
         payload_limits: PayloadLimits | None = None,
+        max_cached: int = MAX_CACHED,
     ) -> None:
         self.store = store
         self.loop = loop
@@ -115,6 +123,7 @@ class Shard:
         self.next_key = 1
         self.intake = Intake(store, loop, clock, limits, lambda: coming(self))
         self.housekeeping = Housekeeping(self)
+        self.passivation = Passivation(self, max_cached)
         self.error: BaseException | None = None
         self.outage = Outage(store.path)
         self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
@@ -159,6 +168,7 @@ class Shard:
     def enqueue(self, actor: WorkflowActor) -> None:
         """Give an actor a turn soon."""
         actor.queued = True
+        self.passivation.use(actor)
         self._ready.append(actor)
         if not self._pump_scheduled:
             self._pump_scheduled = True
@@ -197,6 +207,8 @@ class Shard:
             self.writer.abandon(self.stopped())  # the turn may have left a part of itself
             raise
         finally:
+            if self.passivation.is_over:
+                self.passivation.trim()
             self.writer.flush()
             # After a failed commit the mailboxes wait for the next incarnation of the writer.
             again = bool(ready) and self.writer.error is None
@@ -229,6 +241,8 @@ class Shard:
             if batch.step is not None:
                 self.compactor.committed(batch.step, sequence + bool(batch.entries))
                 self.housekeeping.wake()
+                if batch.step.drops:
+                    self.passivation.sweep()
         except Exception as error:
             log.critical("what was written cannot be taken in, stopping", exc_info=error)
             self.stop(error)
@@ -286,6 +300,7 @@ class Shard:
         self._ready = deque(actor for actor in self._ready if actor.key not in old)
         self.starts.clear()
         self.timers.close()
+        self.passivation.clear()
         return old
 
     def go_on(self) -> None:
@@ -428,6 +443,7 @@ class Shard:
         """A run's end is durable."""
         actor.withdraw_attempts()
         self.forget(actor)
+        self.passivation.forget(actor)
         self._keep_closed(actor)
 
     def purged(self, key: int) -> None:
@@ -456,4 +472,5 @@ def _timer_due(actor: WorkflowActor, command: int) -> None:
 
 
 def _timer_alive(actor: WorkflowActor, command: int) -> bool:
-    return command in actor.state.timers
+    # It may have left memory and come back as another object, with entries of its own.
+    return command in actor.state.timers and actor.shard.actors.get(actor.key) is actor

@@ -8,14 +8,14 @@ from support.clock import ManualClock
 from support.hosting import hosted, settled, tick, until
 
 from everact import workflow
-from everact.actors import recovery
+from everact.actors import horizon
 from everact.actors.timers import TimerQueue
 from everact.exceptions import JournalAccessError, JournalCorruptError
 from everact.journal import compaction
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.tables import NUMBER, Table
 
-FAR = 5.0 * recovery.HORIZON / 1_000_000
+FAR = 5.0 * horizon.HORIZON / 1_000_000
 
 
 @workflow.defn
@@ -143,7 +143,7 @@ async def test_timers_that_come_near_fire_although_the_journal_could_not_be_read
             raise JournalAccessError("too many readers")
 
         with monkeypatch.context() as patch:
-            patch.setattr(recovery, "due_runs", unreadable)
+            patch.setattr(horizon, "due_runs", unreadable)
             await tick(runtime, clock, FAR / 2)
         assert "cannot be looked up, trying again in 1 s: too many readers" in caplog.text
         await tick(runtime, clock, FAR / 2)
@@ -152,7 +152,7 @@ async def test_timers_that_come_near_fire_although_the_journal_could_not_be_read
 
 
 async def test_many_timers_that_come_near_do_not_hold_up_the_loop(monkeypatch):
-    monkeypatch.setattr(recovery, "SLICE", 2)
+    monkeypatch.setattr(horizon, "SLICE", 2)
     journal, clock = MemoryJournal(), ManualClock()
     async with hosted(journal, Order, clock=clock) as runtime:
         for number in range(9):
