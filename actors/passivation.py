@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from .shard import Shard
     from .workflow_actor import WorkflowActor
 
-#: So many of the runs that were used least are looked at when one has to go; those with mail stay.
+#: So many of the runs that were used least are passed over when one has to go: they have mail, or a turn of theirs is on
+#: its way to the disk.
 LOOKS = 8
 #: So many runs are looked at before others have a turn.
 SLICE = 256
@@ -88,15 +89,19 @@ class Passivation:
             shard.loop.call_soon(self._sweep, actors)
 
     def _is_busy(self, actor: WorkflowActor) -> bool:
-        return actor.queued or bool(actor.mailbox) or (actor.coding is not None and not actor.coding.is_idle)
+        return (
+            actor.queued
+            or not actor.batch.durable
+            or bool(actor.mailbox)
+            or (actor.coding is not None and not actor.coding.is_idle)
+        )
 
     def _leave(self, actor: WorkflowActor) -> None:
         """Take a run out of memory if the journal alone can bring it back in time."""
         shard = self._shard
         state = actor.state
         if (
-            not actor.batch.durable
-            or state.activities
+            state.activities
             or state.unread
             or state.stall is not None
             or actor.result_waiters

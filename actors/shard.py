@@ -248,6 +248,8 @@ class Shard:
             self.stop(error)
         self.intake.committed(batch.entries)
         self._failures = 0
+        if self.passivation.is_over:
+            self.loop.call_soon(self.passivation.trim)  # by then the batch counts as durable
 
     def _commit_failed(self, error: BaseException) -> None:
         """R5: throw away everything that may not be on disk, and begin again from the journal.
