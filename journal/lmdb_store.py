@@ -99,6 +99,8 @@ class LmdbStore(JournalStore):
             if not read_only:
                 self._open_data_file()
                 self._position = self._take_over()
+                assert self._shared.writer is not None
+                self._shared.writer.state_owner(self._journal_id)
                 fault_point("journal.open.after")
         except (lmdb.Error, OSError) as error:
             self.close()
