@@ -112,9 +112,14 @@ class JournalFullError(JournalAccessError):
         self.reserve = reserve
         self.needed = needed
 
+    @property
+    def room(self) -> str:
+        """What is full, and how much of it is left."""
+        return f"{_FULL[self.what][0].format(self.total)} has {self.left:,} bytes left"
+
     def __str__(self) -> str:
-        thing, advice = _FULL[self.what]
-        full = f"{thing.format(self.total)} has {self.left:,} bytes left"
+        advice = _FULL[self.what][1]
+        full = self.room
         if self.reserve:
             full += f", and {self.reserve:,} are kept for work under way"
         if self.needed:

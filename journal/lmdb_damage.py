@@ -12,13 +12,16 @@ from .lmdb_pages import head_trouble
 _FIRST_ROW = b"everactjournal"
 _HEAD = 2 << 16
 
+#: What to do about damage past which the commands can read.
+ADVICE = (
+    "keep a copy of the directory; `everact journal verify` names what is damaged; then restore a backup, or take out "
+    "what is whole with `everact journal export`"
+)
+
 
 def damaged(path: str, reason: str) -> JournalCorruptError:
     """The error for damage past which the commands can read."""
-    return JournalCorruptError(
-        f"the data file of the journal {path!r} is damaged ({reason}): keep a copy of the directory; `everact journal "
-        f"verify` names what is damaged; then restore a backup, or take out what is whole with `everact journal export`"
-    )
+    return JournalCorruptError(f"the data file of the journal {path!r} is damaged ({reason}): {ADVICE}")
 
 
 def unreadable(path: str, reason: str) -> JournalCorruptError:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import lmdb
 
-from .disk_trouble import full_error, is_read_only
+from .disk_trouble import advice, full_error, is_read_only
 from .errors import (
     JournalAccessError,
     JournalCorruptError,
@@ -280,7 +280,7 @@ def open_error(path: str, error: Exception) -> JournalError:
             "raise the limit, or pass a smaller map_size"
         )
     else:
-        reason = f"{text}: check the rights of the files and the free space"
+        reason = f"{text}: {advice(error) or 'check the rights of the files and the free space'}"
     return JournalAccessError(f"the journal {path!r} cannot be opened: {reason}")
 
 

@@ -154,7 +154,7 @@ def past_damage(store: JournalStore) -> Generator[tuple[JournalStore, list[Damag
 
 
 def damaged_pages(store: LmdbStore) -> list[Damage]:
-    """Look at every page of a journal's tables and logs, and of its free list; nothing is changed, and others may write meanwhile.
+    """Look at every page of tables, logs and free list; nothing is changed, and others may write meanwhile.
 
     Raises:
         JournalCorruptError: What says where the tables are is damaged.

@@ -17,6 +17,7 @@ from types import TracebackType
 import lmdb
 
 from .disk_failure import DataFile
+from .disk_trouble import why_failed
 from .errors import (
     AppendRefusedError,
     CommitUnknownError,
@@ -166,6 +167,7 @@ class LmdbStore(JournalStore):
                     raise
                 raise CommitUnknownError(
                     f"the commit of record {expected.sequence} to the journal {self.path!r} failed: {error!r}"
+                    f"{why_failed(self.path, error)}"
                 ) from error
             self._position = Position(expected.epoch, expected.sequence + bool(record))
             self._readers.look(self._shared.opened.env)
