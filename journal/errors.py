@@ -177,6 +177,31 @@ class JournalLockedError(JournalError):
         )
 
 
+class JournalEncryptedError(JournalError):
+    """The journal is encrypted, and the codec for that is missing: what comes in would be stored as it is.
+
+    Nothing was changed.
+
+    Attributes:
+        path: The journal's directory.
+        missing: The encryptions that the journal has been written with and for which there is no codec.
+    """
+
+    def __init__(self, path: str, missing: tuple[str, ...]) -> None:
+        super().__init__(path, missing)
+        self.path = path
+        self.missing = missing
+
+    def __str__(self) -> str:
+        names = ", ".join(map(repr, self.missing))
+        example = "AesGcmCodec(keys, active=...)" if "aes-gcm" in self.missing else "..."
+        return (
+            f"the journal {self.path!r} is encrypted ({names}), and this Runtime has no payload codec for that: what "
+            f"comes in would stand there unencrypted. Pass the codec: Runtime(codecs=[{example}]). To encrypt nothing "
+            f"more from here on, pass one that only decrypts: AesGcmCodec(keys, active=None)."
+        )
+
+
 class JournalClosedError(JournalError):
     """The store was closed, or is used in a forked child; open it again in this process."""
 
