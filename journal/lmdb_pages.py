@@ -62,9 +62,9 @@ def head_trouble(head: bytes, size: int) -> str:
         last, transaction = _META_END.unpack_from(head, base + _META_LAST)
         metas.append((transaction, last))
     pages = max(metas)[1] + 1
-    return f"it should have {pages:,} pages of {page_size:,} bytes, and has {size:,} bytes" * (
-        pages * page_size > size
-    )
+    if pages * page_size > size:
+        return f"it should have {pages:,} pages of {page_size:,} bytes, and has {size:,} bytes"
+    return ""
 
 
 class Leaf(NamedTuple):
