@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from ..journal.clock import Clock, SystemClock
 from ..journal.codecs import PayloadCodec
+from ..journal.encryption import settle_encryption
 from ..journal.ids import random_id
 from ..journal.lmdb_store import MAP_SIZE, LmdbStore
 from ..journal.payload_limits import PayloadLimits
@@ -170,6 +171,7 @@ class Runtime:
             JournalAccessError: It cannot be created, read or written.
             JournalLockedError: Another process has it open.
             JournalFullError: There is not even room to open it.
+            JournalEncryptedError: It has been written with an encryption that no codec here has.
         """
         if self._is_forsaken:
             raise self._forked()
@@ -184,6 +186,7 @@ class Runtime:
                 fspath(self._journal), map_size=self._space.map_size(MAP_SIZE), durability=self._durability
             )
         try:
+            settle_encryption(store, self._codecs)
             shard = Shard(
                 store,
                 loop,

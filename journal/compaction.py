@@ -329,7 +329,8 @@ class Compactor:
         facts = msgspec.structs.replace(
             step.facts,
             highest_key=highest,
-            counts=[(kind, status, n) for (kind, status), n in counts.items() if n],
+            # Also what is 0 by now: it says which types there were.
+            counts=[(kind, status, n) for (kind, status), n in counts.items()],
         )
         if step.drops:
             facts = msgspec.structs.replace(facts, compacted_to=0, early_before=[])

@@ -11,6 +11,7 @@ import msgspec
 from . import events as ev
 from .blob_table import CHUNK_NUMBER, has_chunk
 from .blobs import check_blob
+from .encryption import remembered
 from .errors import JournalCorruptError
 from .facts import Facts, read_facts
 from .history_values import HistoryCodec, load_dictionary
@@ -260,6 +261,7 @@ class TableCheck:
         # In one transaction, or a writer would be between the rows.
         with self._store.view() as tables:
             try:
+                remembered(tables)
                 facts = read_facts(tables)
             except JournalCorruptError as error:
                 wrong(0, Fault(0, str(error), table=name))

@@ -15,6 +15,7 @@ from everact.journal.loading import load
 from everact.journal.memory_store import MemoryStore
 from everact.journal.outbox import Outbox, acknowledge, write_messages
 from everact.journal.payloads import Payload
+from everact.journal.purge_preview import preview
 from everact.journal.purging import Selection
 from everact.journal.read_ahead import ReadAhead
 from everact.journal.store import Position
@@ -76,14 +77,16 @@ def test_only_what_was_selected_and_is_closed_is_purged(store):
     fill(store, [run_of(key, closed=key != 3, kind="Order" if key < 5 else "Other") for key in range(1, 8)])
     work = Upkeep(store, now)
     selection = Selection(workflow_type="Order", closed_before=NOW + 4)
-    assert work.purge(selection, dry_run=True) == 2
+    assert preview(store, selection) == (2, {"Order", "Other"})
     assert len(workflow_ids(store)) == 7
     assert work.purge(selection) == 2
     assert workflow_ids(store) == ["w-7", "w-6", "w-5", "w-4", "w-3"]
     assert load(store).runs.count("Order", None) == 2
     check_tables(store)
+    assert preview(store, Selection()).runs == 4
     assert work.purge(Selection()) == 4
     assert workflow_ids(store) == ["w-3"]
+    assert preview(store, Selection()) == (0, {"Order", "Other"})  # of a type that is gone, too
     check_tables(store)
 
 

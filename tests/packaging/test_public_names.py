@@ -114,6 +114,7 @@ FROZEN = {
         "JournalClosedError",
         "JournalCorruptError",
         "JournalDiskError",
+        "JournalEncryptedError",
         "JournalError",
         "JournalFullError",
         "JournalLockedError",
