@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .shard import Shard
     from .workflow_actor import WorkflowActor
 
-#: So many of the runs that were used least are passed over when one has to go: they have mail, or a turn of theirs is on
-#: its way to the disk.
+#: So many of the runs that were used least are passed over when one has to go: they have mail, or a turn of theirs is
+#: on its way to the disk.
 LOOKS = 8
 #: So many runs are looked at before others have a turn.
 SLICE = 256

@@ -44,8 +44,7 @@ async def history(journal: Path, steps: int) -> None:
     """Run so many steps, say so, and wait to be killed."""
     async with _runtime(journal) as runtime:
         run = await runtime.spawn(Counter, steps, 1, id=ID)
-        while (await run.describe()).history_length < 2 * steps + 1:
-            await asyncio.sleep(0.01)
+        await run.execute_update(Counter.when_ready)
         _say(done=True)
         await asyncio.Event().wait()
 

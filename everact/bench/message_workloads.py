@@ -176,7 +176,7 @@ async def _timers(bed: Bed) -> list[Line]:
             (Limit("asyncio.sleep, as many", limit, value / limit),),
             f"{LATE_MS:g} ms",
             value <= LATE_MS,
-            f"p50 {quantile(late, 0.5) * 1e3:.1f} ms, latest {max(late) * 1e3:.1f} ms, earliest {min(late) * 1e3:.1f} ms",
+            f"p50 {quantile(late, 0.5) * 1e3:.1f} ms, from {min(late) * 1e3:.1f} to {max(late) * 1e3:.1f} ms",
             {"n": n, **it.proof},
         )
     ]

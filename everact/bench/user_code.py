@@ -90,12 +90,14 @@ class Counter:
 
     def __init__(self) -> None:
         self.count = 0
+        self.is_ready = False
 
     @workflow.run
     async def run(self, steps: int, until: int) -> int:
         """Run ``steps`` steps, then wait until it was told ``until`` times."""
         for i in range(steps):
             await step(i)
+        self.is_ready = True
         await workflow.wait_condition(lambda: self.count >= until)
         return self.count
 
@@ -103,6 +105,11 @@ class Counter:
     def add(self) -> None:
         """Count one more."""
         self.count += 1
+
+    @workflow.update
+    async def when_ready(self) -> None:
+        """Wait for the end of the steps."""
+        await workflow.wait_condition(lambda: self.is_ready)
 
     @workflow.query
     def total(self) -> int:
