@@ -10,7 +10,7 @@ from ..journal.errors import EveractError, JournalCorruptError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
-from ..journal.loading import Loaded, load, open_runs
+from ..journal.loading import Loaded, load, open_runs, stays
 from ..journal.outbox import Outbox
 from ..journal.run_row import RunRow
 from ..journal.writer import Raise, settle
@@ -145,11 +145,7 @@ def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:
         row = shard.index.row(key)
         return None if row is None or row.is_closed else activate(shard, row)
     except JournalCorruptError as error:
-        log.error(  # noqa: TRY400  (the message says it all)
-            "run %d stays as it is, the journal is damaged (`everact journal verify` names all of it): %s",
-            key,
-            error,
-        )
+        stays(key, error)
         return None
 
 

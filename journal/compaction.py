@@ -119,6 +119,9 @@ class Compactor:
         self.suspended = False
         self.reads_here = False
         self.purger = Purger(store, index)
+        for damage in index.lost.values():
+            self.stop(damage)
+            break
 
     # --- the pace
 

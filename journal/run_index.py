@@ -7,6 +7,7 @@ only; ids that are reserved by a turn on its way to the disk are the runtime's b
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 from .blobs import whole_entry
@@ -16,14 +17,19 @@ from .fold import RunState
 from .history_values import HistoryCodec
 from .request_ids import RequestIds
 from .run_history import apply_newer, log_entries, moved_state, read_history
+from .run_repair import LostRunError, remade_row
 from .run_row import INDEX_BITS, RunRow
 from .run_status import CLOSED, flagged_status
-from .store import STARTS_RUN, Entry, JournalStore
+from .store import STARTS_RUN, Entry, JournalStore, Tables
 from .stored_runs import read_row, stored_row
-from .tables import NUMBER, Table, text_hash
+from .tables import HASH_SIZE, NUMBER, Table, text_hash
+
+log = logging.getLogger("everact.runtime")
 
 #: A run with so many entries in the log is crowded: to read them one by one is slow.
 CROWD = 400
+#: A run id that no row of its workflow id has is looked for in the rows of so many runs: their hints may be damaged.
+HINTS_CHECKED = 1000
 
 
 class RunIndex:
@@ -39,6 +45,9 @@ class RunIndex:
         crowded: Keys of open runs whose entries in the log have become many.
         codec: For the values of the histories.
         closed_since: When the first run of each type has closed that the log may still hold, microseconds.
+        damaged: Keys of runs whose rows in the table of runs were found damaged.
+        lost: What is wrong with runs that the log has entries of and the tables nothing that is whole, by key; these
+            entries are nowhere else, so the log must stay as it is.
     """
 
     def __init__(self, store: JournalStore) -> None:
@@ -52,6 +61,8 @@ class RunIndex:
         self.crowded: list[int] = []
         self.codec = HistoryCodec()
         self.closed_since: dict[str, int] = {}
+        self.damaged: set[int] = set()
+        self.lost: dict[int, JournalCorruptError] = {}
 
     # --- the overlay
 
@@ -80,13 +91,17 @@ class RunIndex:
                 status = flagged_status(flags)
                 if status:
                     if row is None:
-                        row = self.adopt(key)
+                        row = self._adopted(key)
+                        if row is None:
+                            continue
                     row.status = status
                     if status in CLOSED:
                         row.closed_at = at
                         self.closed_since.setdefault(row.workflow_type, at)
             if row is None:
-                row = self.adopt(key)
+                row = self._adopted(key)
+                if row is None:
+                    continue
             if sequence <= row.through:
                 continue  # what the histories have already
             locations = row._locations
@@ -117,14 +132,26 @@ class RunIndex:
         """Take a run of the tables into the overlay.
 
         Raises:
-            JournalCorruptError: It is not in the tables, or its row is damaged.
+            LostRunError: Nothing of it in the tables is whole.
+            JournalCorruptError: A page is damaged.
         """
         row = self.row(key)
         if row is None:
-            raise JournalCorruptError(f"run {key} has entries in the log, but its start is missing")
+            damage = JournalCorruptError(f"run {key} has entries in the log, but its start is missing")
+            self._is_damaged(key, damage)
+            with self._store.view() as tables:
+                row = remade_row(tables, self.codec, key, damage)
         if key not in self.rows:
             self._insert(row)
         return row
+
+    def _adopted(self, key: int) -> RunRow | None:
+        """The same; None for a run that is lost."""
+        try:
+            return self.adopt(key)
+        except LostRunError as error:
+            self.lost[key] = error
+            return None
 
     def drop(self, row: RunRow) -> None:
         """Take a run out of the overlay: the tables have all of it."""
@@ -140,19 +167,39 @@ class RunIndex:
         """A run by its key, from the overlay or the tables.
 
         Raises:
-            JournalCorruptError: Its row is damaged.
+            JournalCorruptError: Its row is damaged, and so is its history.
         """
         row = self.rows.get(key)
         if row is None:
             with self._store.view() as tables:
-                row = stored_row(tables, key)
+                row = self.stored(tables, key)
         return row
+
+    def stored(self, tables: Tables, key: int) -> RunRow | None:
+        """A run as the tables have it; its snapshot or history stands in for a damaged row.
+
+        Raises:
+            LostRunError: These are damaged too.
+            JournalCorruptError: A page is damaged.
+        """
+        try:
+            return stored_row(tables, key)
+        except JournalCorruptError as error:
+            row = remade_row(tables, self.codec, key, error)
+            self._is_damaged(key, error)
+            return row
+
+    def _is_damaged(self, key: int, error: JournalCorruptError) -> None:
+        """Name a damaged row once."""
+        if key not in self.damaged:
+            self.damaged.add(key)
+            log.error("damage, which `everact journal verify` tells more of: %s", error)
 
     def find(self, workflow_id: str, run_id: str | None = None) -> RunRow | None:
         """The newest run of a workflow id, or the one with this run id.
 
         Raises:
-            JournalCorruptError: A row of its id is damaged.
+            JournalCorruptError: A run of the id has neither a row nor a history that is whole.
         """
         row = self.by_workflow_id.get(workflow_id) if run_id is None else self.by_run_id.get(run_id)
         if row is not None:
@@ -164,27 +211,55 @@ class RunIndex:
         with self._store.view() as tables:
             if tables.last(Table.IDS, start, stop) is None:
                 return None
-            for key, value in tables.scan(Table.IDS, start, stop, reverse=True):
-                if run_id is not None and value != run_id.encode():
+            others: list[int] = []
+            for name, value in tables.scan(Table.IDS, start, stop, reverse=True):
+                if len(name) != HASH_SIZE + NUMBER.size:
                     continue
-                row = stored_row(tables, NUMBER.unpack_from(key, len(start))[0])
-                # Rows of ids are hints: the run may be gone, and another id may have the same hash.
-                if row is not None and row.workflow_id == workflow_id:
-                    return self.rows.get(row.key, row)
+                (key,) = NUMBER.unpack_from(name, HASH_SIZE)
+                if run_id is not None and value != run_id.encode():
+                    if len(others) < HINTS_CHECKED:
+                        others.append(key)
+                    continue
+                row = self._named(tables, key, workflow_id, run_id)
+                if row is not None:
+                    return row
+            for key in others:
+                row = self._named(tables, key, workflow_id, run_id)
+                if row is not None:
+                    return row
         return None
 
+    def _named(self, tables: Tables, key: int, workflow_id: str, run_id: str | None) -> RunRow | None:
+        """A run if it has these ids: rows of ids are hints, it may be gone, and another id may have the same hash."""
+        row = self.rows.get(key) or self.stored(tables, key)
+        is_it = row is not None and row.workflow_id == workflow_id and run_id in (None, row.run_id)
+        return row if is_it else None
+
     def newest_first(self) -> Iterator[RunRow]:
-        """Every run, the one that started last first; runs may be moved into the tables while it goes on."""
-        stored = ((NUMBER.unpack(key)[0], value) for key, value in self._store.rows(Table.RUNS, reverse=True))
+        """Every run, the one that started last first; runs may be moved into the tables while it goes on.
+
+        Those whose rows are damaged are left out, and named in the log once.
+        """
+        rows = self._store.rows(Table.RUNS, reverse=True)
+        stored = ((NUMBER.unpack(key)[0], value) for key, value in rows if len(key) == NUMBER.size)
         following = next(stored, None)
         for key in (*sorted(self.rows, reverse=True), 0):
             while following is not None and following[0] >= key:
                 if following[0] != key:
-                    yield self.rows.get(following[0]) or read_row(*following)
+                    row = self.rows.get(following[0]) or self._readable(*following)
+                    if row is not None:
+                        yield row
                 following = next(stored, None)
             row = self.row(key) if key else None
             if row is not None:
                 yield row
+
+    def _readable(self, key: int, value: bytes) -> RunRow | None:
+        try:
+            return read_row(key, value)
+        except JournalCorruptError as error:
+            self._is_damaged(key, error)
+            return None
 
     def count(self, workflow_type: str | None, status: str | None) -> int:
         """How many runs are of a type and a status; None is any."""
@@ -210,7 +285,9 @@ class RunIndex:
         # The locations first: what is moved from there meanwhile is then found in the histories.
         locations = row.located()
         with self._store.view() as tables:
-            found = read_history(tables, self.codec, row.key) + log_entries(tables, row.key, locations)
+            found = read_history(tables, self.codec, row.key) + log_entries(
+                tables, self.codec, row.key, locations
+            )
             return [whole_entry(entry, tables) for entry in found]
 
     def records(self, row: RunRow) -> list[tuple[int, Record]]:
@@ -222,5 +299,5 @@ class RunIndex:
         locations = row.located()
         with self._store.view() as tables:
             state = moved_state(tables, self.codec, row.key)
-            apply_newer(state, log_entries(tables, row.key, locations), tables)
+            apply_newer(state, log_entries(tables, self.codec, row.key, locations), tables)
         return state
