@@ -179,6 +179,30 @@ def test_a_damaged_blob_is_named(store, kind):
         list(stream_blob(store, blob.address))
 
 
+def test_a_blob_with_a_damaged_header_is_written_again_with_the_next_run_that_has_it(store, caplog):
+    spiller = Spiller(store.journal_id)
+    blob, other = Blob(spiller.address(TEXT), TEXT), Blob(spiller.address(NOISE), NOISE)
+    commit(store, [], [(1, blob), (2, blob), (2, other)])
+    whole = rows(store, Table.BLOBS)
+    (header,) = [row for row in whole if row[0] == blob.address]
+
+    def damage(changes):
+        changes.put(Table.BLOBS, [(blob.address, header[1][:-1] + bytes([header[1][-1] ^ 1]))])
+        changes.put(Table.BLOBS, [(blob.address + b"\0\0\1\0", b"of no use")])
+
+    store.append(store.position, [], damage)
+    commit(store, [], [(3, blob)])
+    with store.view() as tables:
+        assert read_blob(tables, blob.address) == TEXT
+        assert check_blob(tables, blob.address, spiller) == 3
+        assert check_blob(tables, other.address, spiller) == 1
+    assert len(rows(store, Table.BLOBS)) == len(whole)
+    text = (
+        f"written again: the large payload {blob.address.hex()} cannot be read: the checksum of a row differs"
+    )
+    assert text in caplog.text
+
+
 def test_addresses_of_one_journal_say_nothing_about_another():
     assert Spiller("0" * 32).address(TEXT) != Spiller("1" * 32).address(TEXT)
     assert Spiller("0" * 32).address(Payload("raw", TEXT.data)) != Spiller("0" * 32).address(TEXT)
