@@ -70,7 +70,8 @@ class Housekeeping:
         """See to it that what presses is done, with appends or without."""
         compactor = self._shard.compactor
         if compactor.error is not None and self._waiters:
-            error = EveractError(f"nothing is purged, since the journal is damaged: {compactor.error}")
+            text = f"nothing is purged, since the log is no longer moved into the tables: {compactor.error}"
+            error = EveractError(text)
             error.__cause__ = compactor.error
             self.drop(error)
         if self._handle is None and not self._closed and compactor.is_pressed:

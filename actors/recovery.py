@@ -78,10 +78,9 @@ def rebuild(shard: Shard) -> None:
     unknown = shard.writer.unknown()
     old = shard.replace_actors()
     shard.housekeeping.drop(unknown)
-    damage = shard.compactor.damage
+    compactor = shard.compactor
     _begin(shard, loaded)
-    if damage is not None:
-        shard.compactor.stop(damage)
+    shard.compactor.follow(compactor)
     states = loaded.states
     try:
         for key, known in old.items():  # open ones that the log knows nothing new of

@@ -155,9 +155,8 @@ class Shard:
         self._step_failed = False
         try:
             return self.compactor.plan(appended, spare)
-        except Exception as error:
-            self.compactor.error = error
-            log.critical("the log is no longer moved into the tables", exc_info=error)
+        except Exception as error:  # noqa: BLE001  (whatever it is: the turns of the batch go on)
+            self.compactor.failed(error)
             return None
 
     def state_of(self, key: int) -> RunState | None:

@@ -45,7 +45,7 @@ class Step:
         seals: It seals the current segment.
         drops: It drops the sealed one.
         waits_for: It waits for this a while, so that more is not appended than can be moved.
-        error: Damage that it has met; the commit has failed for it.
+        error: What has failed the commit: damage, or what came up in it.
     """
 
     def __init__(self, journal_id: str, facts: Facts) -> None:
@@ -58,7 +58,7 @@ class Step:
         self.waits_for: ReadAhead | None = None
         self.dictionary: bytes | None = None
         self.clears_requests = False
-        self.error: JournalCorruptError | None = None
+        self.error: Exception | None = None
 
     def __call__(self, changes: Changes) -> None:
         """Write it all (writer thread)."""
@@ -66,7 +66,7 @@ class Step:
             self.waits_for.done.wait(LONGEST_WAIT)
         try:
             self._write(changes)
-        except JournalCorruptError as error:
+        except Exception as error:
             self.error = error
             raise
 

@@ -293,10 +293,9 @@ class Host:
         except CommitUnknownError as error:
             if self.store.reopen().sequence > sequence:
                 self.model.add(batch)
-            damage = self.compactor.damage
+            before = self.compactor
             self.begin()
-            if damage is not None:
-                self.compactor.stop(damage)
+            self.compactor.follow(before)
             return error
         self.model.add(batch)
         self.index.add(sequence, batch, started)
