@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from .errors import JournalCorruptError
 from .facts import Facts, facts_row
 from .fault_points import fault_point
 from .history_values import dictionary_row
