@@ -56,7 +56,7 @@ def load(store: JournalStore) -> Loaded:
             if data is not None:
                 index.codec.add(facts.dictionary, data)
                 index.codec.active = facts.dictionary
-    index.counts = facts.by_type_and_status()
+    index.begin(facts.by_type_and_status())
     logged: dict[int, list[Entry]] = {}
     highest = facts.highest_key
     for sequence, entries in store.scan():

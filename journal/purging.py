@@ -244,6 +244,7 @@ class Purger:
         """Take note of a purge that is durable."""
         for row in purge.runs:
             self._planned.pop(row.key).purged += 1
+            self._index.purged(row)
             self.forget(row.key)
         self._end(purge)
 

@@ -8,6 +8,7 @@ only; ids that are reserved by a turn on its way to the disk are the runtime's b
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 
 from .blobs import whole_entry
@@ -41,6 +42,7 @@ class RunIndex:
         by_run_id: Each run of the overlay.
         requests: What request ids have become.
         counts: How many runs the table of runs has, by type and status.
+        totals: How many runs there are, by type and status.
         returned: How many runs that were moved before have entries in the log again.
         crowded: Keys of open runs whose entries in the log have become many.
         codec: For the values of the histories.
@@ -57,6 +59,7 @@ class RunIndex:
         self.by_run_id: dict[str, RunRow] = {}
         self.requests = RequestIds(store)
         self.counts: dict[tuple[str, str], int] = {}
+        self.totals: Counter[tuple[str, str]] = Counter()
         self.returned = 0
         self.crowded: list[int] = []
         self.codec = HistoryCodec()
@@ -94,6 +97,8 @@ class RunIndex:
                         row = self._adopted(key)
                         if row is None:
                             continue
+                    self.totals[row.workflow_type, row.status] -= 1
+                    self.totals[row.workflow_type, status] += 1
                     row.status = status
                     if status in CLOSED:
                         row.closed_at = at
@@ -111,13 +116,31 @@ class RunIndex:
             elif len(locations) == CROWD:
                 self.crowded.append(key)
 
+    def begin(self, counts: dict[tuple[str, str], int]) -> None:
+        """Begin with the runs that the tables have."""
+        self.counts = counts
+        self.totals = Counter(counts)
+
     def settle(self, row: RunRow, stored: RunRow) -> None:
         """The tables know a run that the log begins with: some of its entries there are in the histories too."""
+        self._count(row, -1)
         row.through, row.stored_status, row.wake = stored.through, stored.stored_status, stored.wake
+        self._count(row, 1)
         row.moved(row.below(row.through + 1))
+
+    def purged(self, row: RunRow) -> None:
+        """A run is gone from the tables."""
+        self.totals[row.workflow_type, row.status] -= 1
+
+    def _count(self, row: RunRow, times: int) -> None:
+        """Take a run as the overlay has it in place of what the tables have."""
+        self.totals[row.workflow_type, row.status] += times
+        if row.stored_status:
+            self.totals[row.workflow_type, row.stored_status] -= times
 
     def _insert(self, row: RunRow) -> None:
         self.rows[row.key] = row
+        self._count(row, 1)
         before = self.by_workflow_id.get(row.workflow_id)
         if before is None or before.key < row.key:
             self.by_workflow_id[row.workflow_id] = row
@@ -156,6 +179,8 @@ class RunIndex:
     def drop(self, row: RunRow) -> None:
         """Take a run out of the overlay: the tables have all of it."""
         if self.rows.pop(row.key, None) is not None:
+            if row.status != row.stored_status:
+                self._count(row, -1)
             if self.by_workflow_id.get(row.workflow_id) is row:
                 del self.by_workflow_id[row.workflow_id]
             if self.by_run_id.get(row.run_id) is row:
@@ -263,16 +288,11 @@ class RunIndex:
 
     def count(self, workflow_type: str | None, status: str | None) -> int:
         """How many runs are of a type and a status; None is any."""
-        total = 0
-        for (kind, state), number in self.counts.items():
-            if workflow_type in (None, kind) and status in (None, state):
-                total += number
-        for row in self.rows.values():
-            if workflow_type in (None, row.workflow_type):
-                total += status in (None, row.status)
-                if row.stored_status:
-                    total -= status in (None, row.stored_status)
-        return total
+        return sum(
+            number
+            for (kind, state), number in self.totals.items()
+            if workflow_type in (None, kind) and status in (None, state)
+        )
 
     # --- what a run has done
 
