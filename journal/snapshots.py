@@ -39,6 +39,7 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     updates: dict[int, ev.UpdateReceived]
     dead_letters: list[ev.HandlerFailed]
     waiting: dict[int, str]
+    dead_letter_count: int = 0  # journals of before it was counted have all of them
 
 
 class OpenRun(NamedTuple):
@@ -108,8 +109,9 @@ def encode_open(state: RunState, spiller: Spiller, *, spilled: bool = False) -> 
         list(state.timers.values()),
         state.unread,
         state.updates,
-        state.dead_letters,
+        list(state.dead_letters),
         state.waiting,
+        state.dead_letter_count,
     )
     row = _encode((needs, wake, started.workflow_type, snapshot))
     if len(row) > SPILL and not spilled:
@@ -157,7 +159,8 @@ def decode_state(row: bytes, tables: Tables | None = None) -> RunState:
     state.timers = {timer.command: timer for timer in found.timers}
     state.unread = found.unread
     state.updates = found.updates
-    state.dead_letters = found.dead_letters
+    state.dead_letters.extend(found.dead_letters)
+    state.dead_letter_count = found.dead_letter_count or len(found.dead_letters)
     state.waiting = found.waiting
     return restore_state(state, tables) if stored.needs & HAS_BLOBS and tables is not None else state
 
