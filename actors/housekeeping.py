@@ -90,7 +90,7 @@ class Housekeeping:
             step = shard.plan(0, SPARE)
             if step is not None:
                 writer.work(step)
-            elif not shard.compactor.is_reading:
+            elif not (shard.compactor.is_reading or shard.compactor.purger.is_looking):
                 pause = LONG_PAUSE  # it has come to an end, or the disk is full
         if shard.compactor.is_pressed:
             self._handle = shard.loop.call_later(pause, self._work)

@@ -357,7 +357,9 @@ class Compactor:
     def _generation(self, step: Step, facts: Facts, requests: int) -> Facts:
         """Begin a new generation of request ids when all of the other one are older than the window."""
         now = self._now()
-        if not facts.generation_since:
+        if (
+            not 0 < facts.generation_since <= now
+        ):  # a clock that was ahead must not keep the generation for ever
             facts = msgspec.structs.replace(facts, generation_since=now)
         elif now - facts.generation_since > DEDUPE_WINDOW or facts.generation_size > DEDUPE_COUNT:
             step.clears_requests = True
