@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from .blobs import Spiller
 from .compaction_step import Move, Step
 from .errors import JournalAccessError, JournalCorruptError
 from .facts import Facts
@@ -32,7 +31,7 @@ from .read_ahead import ReadAhead, Wanted
 from .run_index import CROWD, RunIndex
 from .run_row import RunRow
 from .run_status import CLOSED
-from .snapshots import encode_open
+from .snapshots import draft_open
 from .store import JournalStore
 from .stored_runs import StoredRun
 
@@ -94,7 +93,6 @@ class Compactor:
         self._journal_id = store.journal_id
         self._index = index
         self._facts = facts
-        self._spiller = Spiller(store.journal_id)
         self._step: Step | None = None
         self._state_of = state_of
         self._now = now
@@ -295,7 +293,7 @@ class Compactor:
             state = self._state_of(row.key) or index.state(row)
             status, closed_at = state.status, state.closed_at
             if status not in CLOSED:
-                snapshot, wake = encode_open(state, self._spiller)
+                snapshot, wake = draft_open(state)
         run = StoredRun(
             row.workflow_id,
             row.run_id,

@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from .blobs import Spiller
 from .facts import Facts, facts_row
 from .fault_points import fault_point
 from .history_values import dictionary_row
 from .new_history import NewHistory
 from .purging import Purge
 from .read_ahead import ReadAhead
+from .snapshots import finish_open
 from .store import Changes
 from .stored_runs import StoredRun, encode_run
 from .tables import DEDUPE, NUMBER, PAIR, Table, closed_key, text_hash
@@ -28,7 +30,7 @@ class Move(NamedTuple):
 
     history: NewHistory
     run: StoredRun
-    snapshot: bytes | None  # None: it is closed
+    snapshot: bytes | None  # a draft of it; None: it is closed
     wake: int
     wake_before: int
     is_new: bool
@@ -49,6 +51,7 @@ class Step:
 
     def __init__(self, journal_id: str, facts: Facts) -> None:
         self._journal_id = journal_id
+        self._spiller = Spiller(journal_id)
         self.facts = facts
         self.moves: list[Move] = []
         self.purge: Purge | None = None
@@ -110,7 +113,7 @@ class Step:
             if move.is_new:
                 ids.append((text_hash(self._journal_id, run.workflow_id) + key, run.run_id.encode()))
             if move.snapshot is not None:
-                opened.append((key, move.snapshot))
+                opened.append((key, finish_open(move.snapshot, self._spiller)))
             else:
                 kind = kinds.get(run.workflow_type)
                 if kind is None:

@@ -1,11 +1,14 @@
 """An error of our own in moving the log costs a few commits at most, and nothing that was acknowledged."""
 
+import threading
+
 import pytest
 from support.hosting import hosted, settled, until
 
-from everact import workflow
+from everact import ApplicationError, workflow
 from everact.exceptions import CommitUnknownError, EveractError, JournalAccessError
 from everact.journal import compaction, compaction_step
+from everact.journal.blobs import Spiller
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.run_index import RunIndex
 from everact.journal.verify import verify
@@ -20,6 +23,10 @@ class Adds:
     async def run(self) -> int:
         await workflow.wait_condition(lambda: self.sum >= 10)
         return self.sum
+
+    @workflow.signal
+    def note(self, text: str) -> None:
+        raise ApplicationError("not noted", text)
 
     @workflow.update
     def add(self, number: int) -> int:
@@ -106,9 +113,26 @@ async def test_a_plan_that_always_fails_is_given_up(monkeypatch):
         def broken(*_args):
             raise RuntimeError("a bug of ours")
 
-        monkeypatch.setattr(compaction, "encode_open", broken)
+        monkeypatch.setattr(compaction, "draft_open", broken)
         for number in range(1, 11):
             assert await adds(ref, number) == (number, 0)
         assert await ref.result() == 10
         assert runtime._shard.compactor.failures == compaction.MOST_FAILURES
         assert str(runtime._shard.compactor.error) == "a bug of ours"
+
+
+async def test_large_payloads_are_hashed_by_the_writer(monkeypatch):
+    address, threads = Spiller.address, set()
+
+    def noted(self, payload):
+        threads.add(threading.current_thread())
+        return address(self, payload)
+
+    monkeypatch.setattr(Spiller, "address", noted)
+    async with hosted(MemoryJournal(), Adds) as runtime:
+        ref = await runtime.spawn(Adds, id="a")
+        await ref.signal(Adds.note, "x" * 200_000)
+        for number in range(1, 11):
+            await adds(ref, number)
+        assert await ref.result() == 10
+    assert {thread.name for thread in threads} == {"everact-writer"}

@@ -15,7 +15,7 @@ from everact.journal.fold import RunState
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryStore
 from everact.journal.payloads import Payload
-from everact.journal.snapshots import decode_state, encode_open
+from everact.journal.snapshots import decode_state, draft_open, encode_open, finish_open
 from everact.journal.store import HAS_BLOBS, Entry
 from everact.journal.tables import Table
 
@@ -148,6 +148,22 @@ def test_the_snapshot_of_a_run_refers_to_its_blobs(store):
     assert again.activities[1].last_failure == state.activities[1].last_failure
     assert again.unread == state.unread
     assert again.started.args == ()
+    assert decode_state(row).activities[1].scheduled.args[0].encoding == REFERENCE
+
+
+def test_a_draft_of_a_snapshot_is_made_without_a_look_into_large_payloads(store, monkeypatch):
+    def refused(_self, _payload):
+        raise AssertionError("a payload was hashed")
+
+    state = RunState()
+    state.apply(ev.Turn((ev.WorkflowStarted("w", "r", "T"),), (ev.ActivityScheduled(1, "a", (NOISE,)),)), 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(Spiller, "address", refused)
+        draft, _wake = draft_open(state)
+    expected = encode_open(state, Spiller(store.journal_id))[0]
+    state.apply(ev.Turn((ev.ActivityCompleted(1, 1, TEXT),)), 6)  # the draft is of before
+    row = finish_open(draft, Spiller(store.journal_id))
+    assert row == expected
     assert decode_state(row).activities[1].scheduled.args[0].encoding == REFERENCE
 
 
