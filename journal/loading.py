@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from .errors import JournalCorruptError
@@ -40,7 +40,20 @@ class Loaded(NamedTuple):
 
 
 def load(store: JournalStore) -> Loaded:
-    """Scan the log and build the overlay.
+    """Scan the log and build the overlay, in one go; errors as of ``load_in_steps``."""
+    steps = load_in_steps(store)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            loaded: Loaded = end.value
+            return loaded
+
+
+def load_in_steps(store: JournalStore) -> Generator[None, None, Loaded]:
+    """Scan the log and build the overlay; yields between commit records and between runs.
+
+    Nobody may append meanwhile.
 
     A run that is damaged is left as it is, and keeps nothing else out.
 
@@ -60,6 +73,7 @@ def load(store: JournalStore) -> Loaded:
     logged: dict[int, list[Entry]] = {}
     highest = facts.highest_key
     for sequence, entries in store.scan():
+        yield
         moved_to = facts.compacted_to if sequence < segments.current else 0
         started = _started(entries, moved_to)
         index.add(sequence, entries, started, moved_to)
@@ -79,12 +93,14 @@ def load(store: JournalStore) -> Loaded:
         for key in {*facts.early, *facts.early_before}:
             if key in index.rows:
                 _settle(index, index.rows[key], tables)
-        for key, error in index.lost.items():
-            stays(key, error)
-        for key, newer in logged.items():
-            row = index.rows.get(key)
-            if row is None or row.is_closed:
-                continue
+    for key, error in index.lost.items():
+        stays(key, error)
+    for key, newer in logged.items():
+        yield
+        row = index.rows.get(key)
+        if row is None or row.is_closed:
+            continue
+        with store.view() as tables:
             try:
                 state = moved_state(tables, index.codec, key) if row.stored_status else RunState()
                 apply_newer(state, newer, tables)
@@ -92,7 +108,7 @@ def load(store: JournalStore) -> Loaded:
                 check_pages(tables, error)
                 stays(key, error)
                 continue
-            states[key] = state
+        states[key] = state
     # Of runs that were moved early the log may hold repeats only: the tables alone say what becomes of these.
     for row in [row for row in index.rows.values() if not len(row) and row.key not in states]:
         index.requests.stored(row.key)
