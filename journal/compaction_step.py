@@ -12,7 +12,7 @@ import msgspec
 from .blobs import Spiller
 from .facts import Facts, facts_row
 from .fault_points import fault_point
-from .history_values import dictionary_row
+from .history_values import mend_dictionaries, write_dictionary
 from .new_history import NewHistory
 from .purging import Purge
 from .read_ahead import ReadAhead
@@ -86,14 +86,14 @@ class Step:
             changes.put(DEDUPE[self.facts.generation], sorted(requests))
         if self.purge is not None:
             self.facts = msgspec.structs.replace(self.facts, purging=self.purge(changes))
-        facts = [facts_row(self.facts)]
+        changes.put(Table.FACTS, [facts_row(self.facts)])
         if self.dictionary is not None:
-            facts.append(dictionary_row(self.facts.dictionary, self.dictionary))
-        changes.put(Table.FACTS, facts)
+            write_dictionary(changes, self.facts.dictionary, self.dictionary)
         if self.drops:
             changes.drop_sealed()
         if self.seals:
             changes.seal()
+            mend_dictionaries(changes, self.facts.dictionary)  # now and then: it is a read for each
         fault_point("compaction.written")
 
     def _runs(self, changes: Changes) -> None:

@@ -102,7 +102,8 @@ def test_a_damaged_value_is_named_and_never_believed(made, tmp_path, table):
             refused = [str(error)]
         finally:
             store.close()
-        assert refused, (key, value)
+        # Of a dictionary there is a copy: nothing is refused without it.
+        assert bool(refused) != key.startswith(b"dictionary "), (key, value)
         for text in refused:
             assert re.search(NAMED[table], text), text
         with database(path, name) as (txn, db):
@@ -318,7 +319,8 @@ async def test_a_run_with_a_damaged_history_is_held_and_the_others_go_on(tmp_jou
 async def test_what_start_up_needs_is_named_when_it_is_damaged(tmp_journal, monkeypatch):
     make_tiny(monkeypatch, WINDOW=20, CROWD=1000)
     await four_runs(tmp_journal)
-    damage_first(tmp_journal, Table.FACTS)
+    name = Table.FACTS.value.encode()
+    flip(tmp_journal, name, b"facts", dict(values_of(tmp_journal, name))[b"facts"], 9)
     for _ in range(2):
         with pytest.raises(JournalCorruptError, match=NAMED[Table.FACTS]):
             async with hosted(LmdbStore(tmp_journal, durability="os"), Adds):
