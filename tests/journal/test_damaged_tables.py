@@ -152,6 +152,21 @@ def test_a_damaged_page_hides_no_other(whole, journal, table, how):
     assert all(first.run_key <= problem.run_key <= first.last for problem in others)
 
 
+@pytest.mark.parametrize("table", ["log0", "log1", "open", "due", "facts"])
+def test_a_page_of_zeros_that_start_up_would_read_is_refused(journal, table):
+    """LMDB would end the process: it is found before LMDB goes there."""
+    spoil_page(journal, table, middle(journal, table))
+    before = (journal / "data.mdb").read_bytes()
+    with pytest.raises(JournalCorruptError) as caught:
+        LmdbStore(journal, durability="os")
+    assert re.fullmatch(
+        r"the data file of the journal '.*' is damaged \(page \d+ is damaged: it says that it is page 0\): "
+        r"`everact journal verify` names all of it, `everact journal export` takes out what is whole; restore a backup",
+        str(caught.value),
+    )
+    assert (journal / "data.mdb").read_bytes() == before
+
+
 @pytest.mark.parametrize("how", PAGE_DAMAGE)
 @pytest.mark.parametrize("log", ["log0", "log1"])
 def test_a_damaged_page_of_the_log(whole, journal, log, how):
