@@ -10,7 +10,6 @@ from everact.exceptions import CommitUnknownError, EveractError, JournalAccessEr
 from everact.journal import compaction, compaction_step
 from everact.journal.blobs import Spiller
 from everact.journal.memory_store import MemoryJournal, MemoryStore
-from everact.journal.run_index import RunIndex
 from everact.journal.verify import verify
 
 
@@ -81,18 +80,17 @@ async def test_a_step_that_always_raises_is_given_up(monkeypatch, caplog):
 
 async def test_a_plan_that_fails_now_and_then_is_made_again(monkeypatch, caplog):
     journal = MemoryJournal()
-    find, calls = RunIndex.state, []
+    draft, calls = compaction.draft_open, []
 
-    def sometimes(self, row):
-        calls.append(row.key)
+    def sometimes(state):
+        calls.append(state)
         if len(calls) in {1, 2, 3, 4, 5, 8, 15}:
             raise JournalAccessError("too many readers")
-        return find(self, row)
+        return draft(state)
 
-    monkeypatch.setattr(RunIndex, "state", sometimes)
+    monkeypatch.setattr(compaction, "draft_open", sometimes)
     async with hosted(journal, Adds) as runtime:
         refs = [await runtime.spawn(Adds, id=f"a-{number}") for number in range(4)]
-        monkeypatch.setattr(runtime._shard.compactor, "_state_of", lambda _key: None)
         for number in range(1, 10):
             for ref in refs:
                 assert await adds(ref, number) == (number, 0)
@@ -101,7 +99,7 @@ async def test_a_plan_that_fails_now_and_then_is_made_again(monkeypatch, caplog)
         runtime._shard.compactor.hurry()
         runtime._shard.housekeeping.wake()
         await until(lambda: not any(map(len, runtime._shard.index.rows.values())))
-    assert len(calls) > 4
+    assert len(calls) > 15
     assert "moving the log into the tables has failed, it is tried again: " in caplog.text
     assert verify(MemoryStore(journal)).problems == []
 
