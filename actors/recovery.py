@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from ..journal.compaction import Compactor
@@ -10,7 +11,7 @@ from ..journal.errors import EveractError, JournalCorruptError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
-from ..journal.loading import Loaded, load, open_runs
+from ..journal.loading import Loaded, load, load_in_steps, open_runs, stays
 from ..journal.outbox import Outbox
 from ..journal.run_row import RunRow
 from ..journal.writer import Raise, settle
@@ -67,28 +68,31 @@ def _numbers(shard: Shard) -> tuple[int, int]:
     return shard.index.count(None, None), running
 
 
-def rebuild(shard: Shard) -> None:
+def rebuild(shard: Shard) -> Generator[None]:
     """After a failed commit: begin a new incarnation from what the journal holds.
 
     Every run is made anew. What is carried over is what did not come from turns that may be lost: mail that no turn has
     handled, callers who wait for what the journal still holds, attempts in hand and their results.
+
+    Yields while it reads, so that the host's loop has its turn: messages wait in the mailboxes, and the shard stays as
+    it is until all is read. What changes it then is one step.
     """
     shard.store.reopen()
-    loaded = load(shard.store)  # all that can fail comes before anything is thrown away
+    loaded = yield from load_in_steps(shard.store)
+    seen: set[int] = set()
+    while left := [item for item in shard.actors.items() if item[0] not in seen]:
+        for key, known in left:  # and some may have come into memory meanwhile
+            yield
+            seen.add(key)
+            _read_again(loaded, key, known)
     unknown = shard.writer.unknown()
     old = shard.replace_actors()
     shard.housekeeping.drop(unknown)
-    damage = shard.compactor.damage
+    compactor = shard.compactor
     _begin(shard, loaded)
-    if damage is not None:
-        shard.compactor.stop(damage)
+    shard.compactor.follow(compactor)
     states = loaded.states
     try:
-        for key, known in old.items():  # open ones that the log knows nothing new of
-            row = None if key in states else shard.index.row(key)
-            if row is not None and not row.is_closed and row.run_id == known.run_id:
-                states[key] = shard.index.state(row)
-                shard.index.adopt(key)
         for key, state in states.items():
             before = old.get(key)
             if before is None and _is_idle(shard, state):
@@ -106,6 +110,17 @@ def rebuild(shard: Shard) -> None:
             gone.let_go(unknown)
     shard.housekeeping.begin()
     shard.go_on()
+
+
+def _read_again(loaded: Loaded, key: int, known: WorkflowActor) -> None:
+    """Read a run in memory that the log may know nothing new of."""
+    try:
+        row = None if key in loaded.states else loaded.runs.row(key)
+        if row is not None and not row.is_closed and row.run_id == known.run_id:
+            loaded.states[key] = loaded.runs.state(row)
+            loaded.runs.adopt(key)
+    except JournalCorruptError as error:
+        stays(key, error)
 
 
 def _is_idle(shard: Shard, state: RunState) -> bool:
@@ -145,11 +160,7 @@ def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:
         row = shard.index.row(key)
         return None if row is None or row.is_closed else activate(shard, row)
     except JournalCorruptError as error:
-        log.error(  # noqa: TRY400  (the message says it all)
-            "run %d stays as it is, the journal is damaged (`everact journal verify` names all of it): %s",
-            key,
-            error,
-        )
+        stays(key, error)
         return None
 
 

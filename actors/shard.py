@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -80,6 +80,7 @@ class Shard:
         housekeeping: Sees to retention, and to what compaction has to do while nothing is appended.
         error: Why the shard has stopped for good, or None.
         outage: Whether the journal cannot be opened again just now.
+        is_rebuilding: It reads the journal after a failed commit, a little at a time.
         starts: Starts with a request id whose runs are open, by workflow id and request id.
         coder: Runs the payload codecs; None when there are none.
         sizes: Checks how large stored values are.
@@ -134,7 +135,8 @@ class Shard:
         self.starts: dict[tuple[str, str], WorkflowActor] = {}
         self._failures = 0
         self._step_failed = False
-        self._rebuild_handle: asyncio.TimerHandle | None = None
+        self._rebuild_handle: asyncio.Handle | None = None
+        self.is_rebuilding = False
 
     # --- turns
 
@@ -155,9 +157,8 @@ class Shard:
         self._step_failed = False
         try:
             return self.compactor.plan(appended, spare)
-        except Exception as error:
-            self.compactor.error = error
-            log.critical("the log is no longer moved into the tables", exc_info=error)
+        except Exception as error:  # noqa: BLE001  (whatever it is: the turns of the batch go on)
+            self.compactor.failed(error)
             return None
 
     def state_of(self, key: int) -> RunState | None:
@@ -225,7 +226,15 @@ class Shard:
         Payload codecs that need longer than ``limit`` seconds are not waited for.
         """
         coder = self.coder
-        while self._pump_scheduled or not self.writer.is_idle or (coder is not None and coder.jobs):
+        while (
+            self.is_rebuilding
+            or self._pump_scheduled
+            or not self.writer.is_idle
+            or (coder is not None and coder.jobs)
+        ):
+            if self.is_rebuilding:
+                await asyncio.sleep(0)
+                continue
             if self._pump_scheduled:
                 self._idle = self.loop.create_future()
                 await self._idle
@@ -278,10 +287,19 @@ class Shard:
         self._failures += 1
         return pause
 
-    def _rebuild(self) -> None:
+    def _rebuild(self, steps: Generator[None] | None = None) -> None:
+        """Rebuild, or go on with it: the host's other work goes on meanwhile."""
         self._rebuild_handle = None
+        if steps is None:
+            steps = recovery.rebuild(self)
+        end = self.clock.steady() + PUMP_SLICE
+        self.is_rebuilding = False
         try:
-            recovery.rebuild(self)
+            for _ in steps:
+                if self.clock.steady() > end:
+                    self.is_rebuilding = True
+                    self._rebuild_handle = self.loop.call_soon(self._rebuild, steps)
+                    return
             self.outage.end()
             self.intake.check()
         except JournalAccessError as error:
@@ -314,6 +332,7 @@ class Shard:
     def stop(self, error: BaseException) -> None:
         """Answer everybody with an error and take no more."""
         self.error = error
+        self.is_rebuilding = False
         if self._rebuild_handle is not None:
             self._rebuild_handle.cancel()
         self.timers.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import uuid
@@ -35,6 +36,8 @@ LOCK_TABLE = "lock.mdb"
 META = b"meta"
 LOGS = (b"log0", b"log1")
 _DATABASES = (META, *LOGS, *(table.value.encode() for table in Table))
+#: Those that start-up reads in whole.
+_READ_AT_START = (META, *LOGS, *(table.value.encode() for table in (Table.FACTS, Table.OPEN, Table.DUE)))
 #: Room for databases in an environment; some is left for later.
 MAX_DATABASES = 32
 
@@ -204,6 +207,8 @@ def _look_inside(path: str, *, begun: bool, lock: bool, writer: bool) -> Found:
                 raise NotAJournalError(
                     f"{path!r} holds an LMDB environment that is not an Everact journal: {_ADVICE}"
                 )
+        if writer and version == b"%d" % FORMAT_VERSION:
+            _check_heads(path, env.stat()["psize"])
     except lmdb.Error as error:
         raise unreadable(path, str(error)) from error
     finally:
@@ -238,6 +243,25 @@ def _is_whole(path: str, page_size: int) -> bool:
         return not any(leaf.damage for name in _DATABASES for leaf in pages.leaves(name))
     except JournalCorruptError:
         return False
+
+
+def _check_heads(path: str, page_size: int) -> None:
+    """Refuse a data file with a damaged page in what start-up reads in whole.
+
+    LMDB trusts the pages that it goes along: one of zeros, as a lost write leaves it, would end the process.
+    """
+    with (
+        Path(path, DATA_FILE).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        memoryview(data) as view,
+    ):
+        pages = PageFile(view, page_size)
+        damage = next(filter(None, map(pages.damaged_head, _READ_AT_START)), "")
+    if damage:
+        raise JournalCorruptError(
+            f"the data file of the journal {path!r} is damaged ({damage}): `everact journal verify` names all of it, "
+            f"`everact journal export` takes out what is whole; restore a backup"
+        )
 
 
 def _check_version(path: str, version: str, *, writer: bool) -> None:

@@ -232,8 +232,32 @@ class PageFile:
             child = node.low | node.high << 16 | node.flags << 32
             yield from self._below(child, depth - 1, Leaf(keys[place], ends[place], []), wanted)
 
-    def _nodes(self, number: int, kind: int, wanted: _Keys) -> list[_Node]:
-        """The rows of a page."""
+    def damaged_head(self, name: bytes) -> str:
+        """What is wrong with the head of one of a database's pages; empty when LMDB can go along all of them.
+
+        Rows are not looked at, so it costs a moment for each page at the lowest level, which is read from the disk.
+
+        Raises:
+            JournalCorruptError: The file has no such database, or what says where it is is damaged.
+        """
+        found = self._database(name)
+        return "" if found.root == _NO_PAGE else self._damaged_head(found.root, found.depth)
+
+    def _damaged_head(self, number: int, depth: int) -> str:
+        try:
+            if depth <= 1:
+                self._head(number, _LEAF)
+                return ""
+            nodes = self._nodes(number, _BRANCH, _Keys())
+        except (JournalCorruptError, struct.error) as error:
+            return f"page {number} is damaged: {error}"
+        below = (
+            self._damaged_head(node.low | node.high << 16 | node.flags << 32, depth - 1) for node in nodes
+        )
+        return next(filter(None, below), "")
+
+    def _head(self, number: int, kind: int) -> tuple[int, int]:
+        """Lower and upper end of the free room of a page."""
         base = number * self.page_size
         if not _META_PAGES <= number <= self._last or base + self.page_size > len(self._data):
             raise JournalCorruptError("it is outside of the file")
@@ -244,6 +268,12 @@ class PageFile:
             raise JournalCorruptError(f"its kind is {flags:#x}")
         if not _PAGE.size < lower <= upper <= self.page_size:
             raise JournalCorruptError("its free room is not inside of it")
+        return lower, upper
+
+    def _nodes(self, number: int, kind: int, wanted: _Keys) -> list[_Node]:
+        """The rows of a page."""
+        lower, upper = self._head(number, kind)
+        base = number * self.page_size
         found: list[_Node] = []
         before = b""
         for (offset,) in struct.iter_unpack("<H", bytes(self._data[base + _PAGE.size : base + lower])):

@@ -92,6 +92,8 @@ class Upkeep:
         compactor = self._compactor
         while compactor.is_pressed:
             step = compactor.plan(0, SPARE)
+            if step is None and compactor.purger.is_looking:
+                continue
             if step is None:
                 break
             position = self._store.append(self._store.position, [], step)
