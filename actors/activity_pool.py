@@ -29,6 +29,7 @@ from .context import ActivityContext, current_activity
 from .errors import ActivityTimeoutError
 from .event_coder import EventCoder
 from .failure_conversion import failure_of, plain_failure, with_source
+from .marks import Marks
 from .thread_pool import ThreadPool, Worker
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class ActivityPool:
         *,
         runtime: Runtime,
         coder: EventCoder | None,
+        marks: Marks,
         max_async: int,
         max_threads: int,
     ) -> None:
@@ -68,6 +70,7 @@ class ActivityPool:
         self._ended = ended
         self._runtime = runtime
         self._coder = coder
+        self._marks = marks
         self._free_async = max_async
         self._free_threads = max_threads
         self._waiting_async: deque[Attempt] = deque()
@@ -129,6 +132,7 @@ class ActivityPool:
                 await asyncio.wait([self._all_done], timeout=grace - QUIET_GRACE)
         cut = [attempt for attempt in self._running if not attempt.ended]
         for attempt in cut:
+            self._marks.forget(attempt)  # it is not counted, whatever happens from here on
             self.withdraw(attempt)
         tasks = [attempt.task for attempt in self._running if attempt.task is not None]
         if tasks:  # let their finally blocks run, but wait for nobody who refuses to end
@@ -149,6 +153,7 @@ class ActivityPool:
 
     def _begin_async(self, attempt: Attempt) -> None:
         self._deadlines.start(attempt)
+        self._marks.take(attempt)
         attempt.task = self._loop.create_task(self._run_async(attempt), context=self._context.copy())
 
     async def _run_async(self, attempt: Attempt) -> None:
@@ -156,21 +161,25 @@ class ActivityPool:
         current_activity.set(ActivityContext(partial(self._info, attempt), self._runtime))
         try:
             fault_point("activity.start.before")
+            self._marks.begin_attempt(attempt, on_loop=True)
             definition = attempt.definition
             args, kwargs = definition.codec.decode_args(
                 self._converter, attempt.scheduled.args, attempt.scheduled.keywords
             )
-            outcome = definition.codec.encode_result(self._converter, await definition.fn(*args, **kwargs))
+            result = await self._marks.follow(attempt, definition.fn(*args, **kwargs))
+            outcome = definition.codec.encode_result(self._converter, result)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001  (data for the workflow)
             outcome = self._failure(error, attempt)
         finally:
+            self._marks.rest(attempt, on_loop=True)
             self._async_done(attempt)
         self._report(attempt, outcome)
 
     def _async_done(self, attempt: Attempt) -> None:
         attempt.task = None
+        self._marks.over(attempt)
         self._running.discard(attempt)
         self._free_async += 1
         self._next()
@@ -244,6 +253,7 @@ class ActivityPool:
         self._decode(attempt, self._begin_thread, self._thread_done)
 
     def _begin_thread(self, attempt: Attempt) -> None:
+        self._marks.take(attempt)
         context = self._context.copy()
         about = ActivityContext(partial(self._info, attempt), self._runtime)
         context.run(current_activity.set, about)
@@ -272,6 +282,7 @@ class ActivityPool:
     def _run_sync(self, attempt: Attempt) -> Payload | Failure:
         try:
             fault_point("activity.start.before")
+            self._marks.begin_attempt(attempt, on_loop=False)
             definition = attempt.definition
             args, kwargs = definition.codec.decode_args(
                 self._converter, attempt.scheduled.args, attempt.scheduled.keywords
@@ -279,6 +290,8 @@ class ActivityPool:
             return definition.codec.encode_result(self._converter, definition.fn(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  (data for the workflow)
             return self._failure(error, attempt)
+        finally:
+            self._marks.rest(attempt, on_loop=False)
 
     def _thread_started(self, attempt: Attempt, worker: Worker) -> None:
         if attempt in self._running:
@@ -287,6 +300,7 @@ class ActivityPool:
 
     def _thread_ended(self, attempt: Attempt, worker: Worker, outcome: Payload | Failure) -> None:
         self._deadlines.stop(attempt)
+        self._marks.over(attempt)
         if worker.lost:
             self.lost_threads.remove(worker.thread.name if worker.thread else "")
             return
@@ -294,6 +308,7 @@ class ActivityPool:
         self._report(attempt, outcome)
 
     def _thread_refused(self, attempt: Attempt, outcome: Failure) -> None:
+        self._marks.over(attempt)
         self._thread_done(attempt)
         self._report(attempt, outcome)
 

@@ -117,6 +117,7 @@ def outcome_is_durable(actor: WorkflowActor, event: Any) -> None:
     command: int = event.command
     if actor.outcomes.get(command) is event:
         del actor.outcomes[command]
+        actor.shard.marks.kept(actor.key, command)
 
 
 def _reply_to_update(

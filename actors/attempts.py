@@ -33,9 +33,22 @@ class Attempt:
         definition: What to run.
         ended: Its outcome was taken, or nobody wants it any more.
         task: The asyncio task, for ``async def`` activities.
+        uncounted: How many of those before do not count for the retry policy.
+        slot: Its slot in the flight recorder; -1 when it has none.
     """
 
-    __slots__ = ("actor", "definition", "ended", "number", "scheduled", "scheduled_at", "task", "worker")
+    __slots__ = (
+        "actor",
+        "definition",
+        "ended",
+        "number",
+        "scheduled",
+        "scheduled_at",
+        "slot",
+        "task",
+        "uncounted",
+        "worker",
+    )
 
     def __init__(
         self, actor: WorkflowActor, pending: PendingActivity, definition: ActivityDefinition
@@ -48,6 +61,8 @@ class Attempt:
         self.ended = False
         self.task: asyncio.Task[None] | None = None
         self.worker: object = None
+        self.uncounted = pending.uncounted
+        self.slot = -1
 
 
 class AttemptDeadlines:

@@ -197,11 +197,11 @@ def describe(seen: Observation) -> WorkflowDescription:
 
 async def readable(seen: Observation, coder: EventCoder, about: About) -> Observation:
     """The same observation with its failures decoded; one that cannot be decoded says why in place of its message."""
-    # As the events that they came in: only those are known to the codecs.
+    # As events: only those are known to the codecs. That of an attempt may be our own words, as that of a stall.
     return seen._replace(
         last_failures=tuple(
             [
-                failure and (await _readable(ev.AttemptFailed(0, 0, failure, 0), coder, about)).failure
+                failure and (await _readable(ev.RunStalled("", failure), coder, about)).failure
                 for failure in seen.last_failures
             ]
         ),

@@ -12,11 +12,14 @@ import msgspec
 from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.errors import PayloadCodecError, PayloadTooLargeError
-from ..journal.failures import Failure, full_text
+from ..journal.failures import Failure, class_names, full_text
+from ..journal.fold import LOST, PendingActivity
 from ..journal.payloads import Payload
+from ..supervision.blame import DEATHS
 from .activity_pool import ActivityPool
 from .attempts import Attempt
 from .definitions import ActivityDefinition
+from .errors import AttemptLostError
 from .failure_conversion import activity_failure, failure_of, with_source
 from .retries import decide as decide_retry
 from .timers import TimerQueue
@@ -62,9 +65,29 @@ class Dispatcher:
                 pending.scheduled.activity_type,
             )
             return
+        if pending.last_failure is not None and (reason := given_up(pending)):
+            self._give_up(actor, pending, definition, reason)
+            return
         attempt = Attempt(actor, pending, definition)
         actor.attempts[command] = attempt
-        self.pool.submit(attempt)
+        isolation = actor.shard.isolation
+        if isolation is None:
+            self.pool.submit(attempt)
+        else:
+            isolation.hold(attempt)
+
+    def _give_up(
+        self, actor: WorkflowActor, pending: PendingActivity, definition: ActivityDefinition, reason: str
+    ) -> None:
+        """Attempts were lost with their processes, and there is to be no further one."""
+        command, number = pending.scheduled.command, pending.attempt - 1
+        message = "" if pending.last_failure is None else pending.last_failure.message
+        lost = Failure(AttemptLostError.__name__, class_names(AttemptLostError), message, kind="lost")
+        cause = with_source(lost, definition.name, command, number)
+        failure = activity_failure(cause, definition.name, command, number, reason)
+        event = ev.ActivityFailed(command, pending.attempt, failure, reason)
+        actor.outcomes[command] = event
+        actor.put(event)
 
     def attempt_ended(self, attempt: Attempt, outcome: Payload | Failure | PayloadCodecError) -> None:
         """Take an attempt's outcome; the fence decides whether it still counts (R3).
@@ -82,7 +105,9 @@ class Dispatcher:
             event = ev.ActivityCompleted(command, number, outcome)
         else:
             assert isinstance(outcome, Failure)
-            delay, reason = decide_retry(attempt.scheduled.retry, number, outcome, self._jitter)
+            delay, reason = decide_retry(
+                attempt.scheduled.retry, number - attempt.uncounted, outcome, self._jitter
+            )
             if delay >= 0:
                 event = ev.AttemptFailed(command, number, outcome, self._now() + delay)
             else:
@@ -121,7 +146,7 @@ class Dispatcher:
             "activity %r of workflow %r: attempt %d%s failed, the next one starts in %.1f s: %s",
             pending.scheduled.activity_type,
             actor.workflow_id,
-            event.attempt,
+            event.attempt - pending.uncounted,
             f" of {most}" if most else "",
             max(0, event.next_at - self._now()) / 1_000_000,
             full_text(event.failure),
@@ -141,6 +166,20 @@ def too_large(
     reason = "non-retryable error"
     failure = activity_failure(cause, name, event.command, event.attempt, reason)
     return ev.ActivityFailed(event.command, event.attempt, failure, reason)
+
+
+def given_up(pending: PendingActivity) -> str:
+    """Why there is no further attempt after one was lost with its process; empty when there is one."""
+    if pending.last_failure is None or pending.last_failure.type != LOST:
+        return ""
+    if pending.deaths >= DEATHS:
+        return f"the process died {pending.deaths} times while an attempt ran, and nothing else"
+    policy = pending.scheduled.retry or ev.RetryRecord()
+    if LOST in policy.non_retryable:
+        return "error type is non-retryable"
+    if policy.maximum_attempts and pending.attempt - 1 - pending.uncounted >= policy.maximum_attempts:
+        return f"maximum_attempts={policy.maximum_attempts} reached"
+    return ""
 
 
 def _retry_alive(actor: WorkflowActor, command: int) -> bool:

@@ -231,6 +231,46 @@ class WorkflowHeldError(WorkflowFailedError):
     _verb = "is held"
 
 
+class TurnBlockedError(EveractError):
+    """The run's code blocked the event loop for too long, and the watchdog broke it; the turn was discarded.
+
+    Attributes:
+        seconds: The limit that it went over.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return (
+            f"the code blocked the event loop for more than {self.seconds:g} s and was broken off, and the turn was "
+            f"discarded: put what takes long into an activity, or raise the limit by "
+            f"Runtime(watchdog=WatchdogLimits(break_after=...))"
+        )
+
+
+class ProcessDiedError(EveractError):
+    """The process died while this code ran; it does not run again by itself.
+
+    Attributes:
+        what: ``turn``, ``query NAME`` or ``validator NAME``.
+        deaths: How often.
+    """
+
+    def __init__(self, what: str, deaths: int) -> None:
+        super().__init__(what, deaths)
+        self.what = what
+        self.deaths = deaths
+
+    def __str__(self) -> str:
+        code = "a turn of the workflow" if self.what == "turn" else f"its {self.what}"
+        return (
+            f"the process died {self.deaths} times while {code} ran, and nothing else (killed, out of memory, or "
+            f"os._exit): see what that code does"
+        )
+
+
 class NondeterminismError(EveractError):
     """Replay did not repeat what the journal holds; the run is held until fitting code arrives.
 
@@ -383,6 +423,10 @@ class ActivityError(FailureError):
 
 class ActivityTimeoutError(FailureError, builtins.TimeoutError):
     """An attempt took longer than one of its limits; the message names the option."""
+
+
+class AttemptLostError(FailureError):
+    """The process died while an attempt of the activity was in hand: what it has done is not known."""
 
 
 class ActivityCancelledError(FailureError):

@@ -164,6 +164,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             sys.set_asyncgen_hooks(*outer[1])
             _set_running_loop(outer[0])
 
+    def leave_turn(self) -> None:
+        """The turn was broken off, perhaps in the very lines that end it; the host has the thread again."""
+        self._outer = None
+
     def run_until_idle(self) -> None:
         """Run ready callbacks in order until none is left; only inside a turn.
 

@@ -33,6 +33,7 @@ from .errors import (
     ActivityError,
     ActivityTimeoutError,
     ApplicationError,
+    AttemptLostError,
     FailureError,
     FailureGroupError,
     NondeterminismError,
@@ -253,6 +254,8 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
         error = ActivityError(failure.message, activity_type, command, attempt, failure.retry_state)
     elif failure.kind == "timeout" and failure.source is not None:
         error = ActivityTimeoutError(failure.message)
+    elif failure.kind == "lost" and failure.source is not None:
+        error = AttemptLostError(failure.message)
     elif failure.kind == "cancelled" and failure.source is not None:
         error = ActivityCancelledError(failure.message or "the activity was cancelled")
     elif failure.type == "NondeterminismError" and len(failure.details) == _NONDETERMINISM_ARGS:

@@ -58,6 +58,34 @@ class StartOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WatchdogLimits:
+    """How long code may block the event loop's thread.
+
+    Attributes:
+        warn_after: Then the code is named in the log, with its run and its stack; a timedelta or seconds, more than
+            zero.
+        break_after: Then a turn, query or validator is broken off and discarded; None is never. Async activities are
+            named only.
+    """
+
+    warn_after: timedelta | float = timedelta(seconds=2)
+    break_after: timedelta | float | None = timedelta(seconds=10)
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: A limit is zero or negative, or the second one is shorter than the first.
+            TypeError: A limit is no duration.
+        """
+        warn = positive_microseconds("WatchdogLimits.warn_after", self.warn_after)
+        if self.break_after is not None:
+            least = positive_microseconds("WatchdogLimits.break_after", self.break_after)
+            if least < warn:
+                raise ValueError("WatchdogLimits.break_after is shorter than warn_after")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
     """When a failed attempt is repeated.
 
@@ -229,6 +257,10 @@ def positive_count(name: str, value: int) -> int:
     if value < 1:
         raise ValueError(f"{name} must be 1 or more, not {value!r}")
     return value
+
+
+#: What the watchdog allows unless the runtime's options say otherwise.
+WATCHDOG = WatchdogLimits()
 
 
 class ResolvedActivityOptions:

@@ -15,8 +15,10 @@ from ..journal.loading import Loaded, load, load_in_steps, open_runs, stays
 from ..journal.outbox import Outbox
 from ..journal.run_row import RunRow
 from ..journal.writer import Raise, settle
+from .blame import is_poison, judge
 from .errors import WorkflowNotRegisteredError
 from .horizon import HORIZON, Horizon
+from .isolation import Isolation
 from .mailbox import OUTCOMES
 from .stalls import release_run, stall_run
 from .workflow_actor import WorkflowActor
@@ -34,7 +36,10 @@ def recover(shard: Shard) -> None:
     """
     loaded = load(shard.store)
     fault_point("recovery.loaded")
+    if judge(shard, loaded):
+        loaded = load(shard.store)
     _begin(shard, loaded)
+    shard.isolation = Isolation(shard)
     try:
         shard.intake.check()
         for key, state in loaded.states.items():
@@ -45,10 +50,13 @@ def recover(shard: Shard) -> None:
             _adopt(shard, actor)
             _retry_stalled(shard, actor)
         _wake(shard, tried=False)
+        shard.isolation.begin()
+        shard.marks.start()
         shard.housekeeping.begin()
         fault_point("recovery.after")
     except BaseException:
         shard.close()
+        shard.marks.close()
         raise
     log.info("journal %s: %d runs, %d of them open", shard.store.journal_id, *_numbers(shard))
 
@@ -108,6 +116,8 @@ def rebuild(shard: Shard) -> Generator[None]:
     finally:  # the journal does not hold these as open: they never were, or their end is durable
         for gone in old.values():
             gone.let_go(unknown)
+        if shard.isolation is not None:
+            shard.isolation.end()
     shard.housekeeping.begin()
     shard.go_on()
 
@@ -231,7 +241,7 @@ def _retry_stalled(shard: Shard, actor: WorkflowActor) -> None:
             failure = Failure(type=kind, bases=class_names(type(error)), message=message)
             stall_run(actor, "held", failure, is_ours=True)
             shard.enqueue(actor)  # its pump sends the record to the disk
-    elif stall is not None:
+    elif stall is not None and not is_poison(actor.state):
         # At once: whoever asks for the result from here on waits for what comes of it.
         release_run(actor, "the runtime started")
         shard.enqueue(actor)

@@ -5,45 +5,91 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..journal import events as ev
+from ..journal.clock import Clock, SystemClock
 from .errors import NondeterminismError
 from .places import suspended_at
 from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
 
+#: A replay lets the host's loop have its turn after so many seconds, and looks at the clock after so many records.
+SLICE = 0.005
+LOOK = 16
 
-def replay(instance: WorkflowInstance, records: Iterable[tuple[int, ev.Record]]) -> None:
-    """Bring a fresh instance to where the records end.
 
-    Args:
-        instance: Just made.
-        records: ``(time in microseconds, record)`` from the run's first on.
+class Replay:
+    """A replay on its way, so that a long one lets others have a turn (R19).
 
-    Raises:
-        WorkflowCrashedError: Of kind ``held`` with a NondeterminismError, when the code decides otherwise;
-            or whatever the code raises now.
+    Attributes:
+        instance: Fresh at first; at the end where the records end.
+        last: Number of the newest event when it began.
+        number: Of the newest event replayed.
     """
-    instance.replaying = True
-    received: dict[int, ev.Event] = {}
-    number = 0
-    common = "the start of the run"
-    for at, record in records:
+
+    def __init__(
+        self, instance: WorkflowInstance, records: Iterable[tuple[int, ev.Record]], last: int = 0
+    ) -> None:
+        """Begin.
+
+        Args:
+            instance: Just made.
+            records: ``(time in microseconds, record)`` from the run's first on.
+            last: Number of the last event that they have.
+        """
+        self.instance = instance
+        self.last = last
+        self.number = 0
+        self._records = iter(records)
+        self._received: dict[int, ev.Event] = {}
+        self._common = "the start of the run"
+        instance.replaying = True
+
+    def go_on(self, clock: Clock) -> bool:
+        """Replay for some milliseconds.
+
+        Args:
+            clock: To see how long it takes.
+
+        Returns:
+            Whether it is done.
+
+        Raises:
+            WorkflowCrashedError: Of kind ``held`` with a NondeterminismError, when the code decides otherwise;
+                or whatever the code raises now.
+        """
+        end = clock.steady() + SLICE
+        for count, (at, record) in enumerate(self._records, 1):
+            self._turn(at, record)
+            if not count % LOOK and clock.steady() > end:
+                return False
+        self.instance.replaying = False
+        self.instance.places.clear()
+        return True
+
+    def _turn(self, at: int, record: ev.Record) -> None:
+        instance = self.instance
         instance.started_at = instance.started_at or at
-        first = number + 1
-        number += len(record.inputs)
+        first = self.number + 1
+        self.number += len(record.inputs)
         if type(record) is ev.Received:
-            received.update(enumerate(record.inputs, first))
-            continue
+            self._received.update(enumerate(record.inputs, first))
+            return
         assert isinstance(record, ev.Turn)
-        number += len(record.outputs)
-        deliveries = deliveries_of(record, first, received)
+        self.number += len(record.outputs)
+        deliveries = deliveries_of(record, first, self._received)
         if not deliveries:
-            continue
+            return
         actual = instance.turn(at, deliveries)
         if actual != list(record.outputs):
-            common = _compare(instance, record.outputs, actual, first, common)
+            self._common = _compare(instance, record.outputs, actual, first, self._common)
         elif actual:
-            common = _describe(actual[-1])
-    instance.replaying = False
-    instance.places.clear()
+            self._common = _describe(actual[-1])
+
+
+def replay(instance: WorkflowInstance, records: Iterable[tuple[int, ev.Record]]) -> None:
+    """Bring a fresh instance to where the records end, in one go; arguments and errors as of ``Replay``."""
+    whole = Replay(instance, records)
+    clock = SystemClock()
+    while not whole.go_on(clock):
+        pass
 
 
 def deliveries_of(record: ev.Turn, first: int, received: dict[int, ev.Event]) -> list[Delivery]:

@@ -44,7 +44,9 @@ from .housekeeping import SLICE
 from .messenger import Messenger
 from .options import (
     GRACE,
+    WATCHDOG,
     StartOptions,
+    WatchdogLimits,
     byte_count,
     check_request_id,
     check_text,
@@ -89,6 +91,7 @@ class Runtime:
         grace: timedelta | float = GRACE,
         journal_quota: int | None = None,
         min_free_disk: int | None = None,
+        watchdog: WatchdogLimits | None = WATCHDOG,
         clock: Clock | None = None,
     ) -> None:
         """Check the declarations; nothing is opened yet.
@@ -114,6 +117,8 @@ class Runtime:
                 refused before that, see ``docs/space.md``.
             min_free_disk: New work is refused while the journal's disk has fewer free bytes; None: 64 MiB, or an
                 eighth of a disk of less than 512 MiB.
+            watchdog: How long workflow code may block the event loop; None is without limit. See
+                ``docs/supervision.md``.
             clock: Where time comes from; for tests.
 
         Raises:
@@ -134,6 +139,9 @@ class Runtime:
             byte_count("journal_quota", journal_quota, LEAST_QUOTA)
         if min_free_disk is not None:
             byte_count("min_free_disk", min_free_disk, 0)
+        if watchdog is not None and not isinstance(watchdog, WatchdogLimits):
+            raise TypeError(f"watchdog must be a WatchdogLimits or None, not {watchdog!r}")
+        self._watchdog = watchdog
         self._space = SpaceLimits(journal_quota, min_free_disk)
         self._grace = microseconds("grace", grace) / 1_000_000
         self._journal = journal
@@ -198,6 +206,8 @@ class Runtime:
                 codecs=self._codecs,
                 payload_limits=self._payload_limits,
                 max_cached=self._max_cached,
+                watchdog=self._watchdog,
+                max_attempts=sum(self._limits),
             )
             shard.dispatcher.pool = ActivityPool(
                 loop,
@@ -206,6 +216,7 @@ class Runtime:
                 shard.dispatcher.attempt_ended,
                 runtime=self,
                 coder=shard.coder,
+                marks=shard.marks,
                 max_async=self._limits[0],
                 max_threads=self._limits[1],
             )
@@ -234,6 +245,8 @@ class Runtime:
                 RuntimeClosedError("the Runtime was left; what was asked for was not finished")
             )
             await shard.dispatcher.pool.drain(self._grace)
+            if shard.isolation is not None:
+                shard.isolation.end()
             await shard.idle(self._grace)
         finally:
             open_runtimes.discard(self)
@@ -244,6 +257,7 @@ class Runtime:
             )
             shard.close()
             shard.dispatcher.pool.close()
+            shard.marks.close()
             if self._store is not None:
                 self._store.close()
 
@@ -255,6 +269,7 @@ class Runtime:
         self._is_forsaken = True
         shard.error = self._forked()
         shard.writer.forsake(shard.error)
+        shard.marks.forget_all()
         return shard.loop
 
     def _forked(self) -> RuntimeClosedError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -45,7 +45,10 @@ from .event_coder import EventCoder
 from .horizon import Horizon
 from .housekeeping import Housekeeping
 from .intake import Intake, coming
+from .isolation import Isolation
 from .mailbox import Reply
+from .marks import Marks
+from .options import WatchdogLimits
 from .outage import Outage
 from .passivation import Passivation
 from .timers import TimerQueue
@@ -77,6 +80,8 @@ class Shard:
         passivation: Lets runs out of memory.
         writer: The present incarnation of the writer.
         intake: Whether new work is taken.
+        marks: What of the users' code runs just now.
+        isolation: Lets suspects of a hard death run alone; None when there are none (any more).
         housekeeping: Sees to retention, and to what compaction has to do while nothing is appended.
         error: Why the shard has stopped for good, or None.
         outage: Whether the journal cannot be opened again just now.
@@ -106,6 +111,8 @@ class Shard:
         codecs: Sequence[PayloadCodec] = (),
         payload_limits: PayloadLimits | None = None,
         max_cached: int = MAX_CACHED,
+        watchdog: WatchdogLimits | None = None,
+        max_attempts: int = 0,
     ) -> None:
         self.store = store
         self.loop = loop
@@ -125,6 +132,8 @@ class Shard:
         self.intake = Intake(store, loop, clock, limits, lambda: coming(self))
         self.housekeeping = Housekeeping(self)
         self.passivation = Passivation(self, max_cached)
+        self.marks = Marks(clock, watchdog, max_attempts)
+        self.isolation: Isolation | None = None
         self.error: BaseException | None = None
         self.outage = Outage(store.path)
         self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
@@ -185,6 +194,13 @@ class Shard:
         if present and self.error is None:
             self.enqueue(actor)
 
+    def take_back(self, actors: Iterable[WorkflowActor]) -> None:
+        """Let runs that were held back have their turns."""
+        for actor in actors:
+            if actor in (self.actors.get(actor.key), self._recently_closed.get(actor.key)):
+                self._ready.append(actor)
+        self.go_on()
+
     def reply_when_durable(self, actor: WorkflowActor, reply: Reply, value: Any = None) -> None:
         """Answer once the newest turn that the answer could have read is durable (R5)."""
         if reply is not None:
@@ -193,10 +209,13 @@ class Shard:
     def _pump(self) -> None:
         """Let every ready actor handle its mailbox, then send what they wrote to the disk."""
         ready = self._ready
+        isolation = self.isolation
         end = self.clock.steady() + PUMP_SLICE
         try:
             while ready and self.writer.error is None:
                 actor = ready.popleft()
+                if isolation is not None and not isolation.admits(actor):
+                    continue
                 actor.queued = False
                 if actor.work():
                     self.enqueue(actor)
@@ -219,6 +238,8 @@ class Shard:
             elif self._idle is not None:
                 self._idle.set_result(None)
                 self._idle = None
+            if isolation is not None:
+                isolation.look()
 
     async def idle(self, limit: float | None = None) -> None:
         """Wait until every mailbox is empty and everything written is durable, or the journal has failed.
@@ -336,6 +357,8 @@ class Shard:
         if self._rebuild_handle is not None:
             self._rebuild_handle.cancel()
         self.timers.close()
+        if self.isolation is not None:
+            self.isolation.stop()
         self.dispatcher.pool.accept_no_more()
         known = (*self.actors.values(), *self._ready, *self._recently_closed.values())
         everybody = {id(actor): actor for actor in known}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
@@ -17,16 +17,20 @@ from ..journal.errors import EveractError, JournalCorruptError, JournalError
 from ..journal.failures import safe_message
 from ..journal.fold import RunState
 from ..journal.writer import DURABLE, Batch, Raise, settle
+from ..supervision.flight_recorder import label_of
 from .actor_coding import ActorCoding, PausedError
 from .appending import encoded, outcome_is_durable, write
 from .definitions import WorkflowDefinition
 from .errors import QueryFailedError
 from .failure_conversion import failure_of
 from .field_names import about
+from .isolation import is_suspect
 from .mailbox import DELIVERED, FENCED, MESSAGES, OUTCOMES, Inspection, Mail, Query, Reply
-from .refusals import refuse_closed, reject_update
+from .marks import REPLAY
+from .refusals import refuse_closed
 from .repeats import answered_before
-from .replay import replay
+from .replay import Replay
+from .running import answer_of, is_valid, run_turn
 from .stalls import refuse_stalled, stall_over, stall_run
 from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
 
@@ -42,6 +46,10 @@ BURST = 100
 CROWD = 16
 #: Pause before a run that could not be read is tried again, in seconds.
 READ_PAUSE = 0.5
+
+
+class _ReplayingError(Exception):
+    """The run's code is being loaded, and others are to have a turn in between."""
 
 
 class _NotReadableError(Exception):
@@ -60,6 +68,7 @@ class WorkflowActor:
         batch: The batch that holds its newest record.
         coding: Its way through the payload codecs; None when the runtime has none.
         attempts: Its attempts in hand, by command number.
+        is_wary: Its start has killed the process before it was durable.
         outcomes: Results of attempts whose records are not durable yet, by command number.
         tried: It has had its one try of this start, or needs none.
         unreadable: The journal could not be read when its code was to be loaded.
@@ -71,11 +80,14 @@ class WorkflowActor:
 
     __slots__ = (
         "_backlog",
+        "_is_waiting",
+        "_replay",
         "attempts",
         "batch",
         "coding",
         "definition",
         "instance",
+        "is_wary",
         "key",
         "mailbox",
         "outcomes",
@@ -106,6 +118,9 @@ class WorkflowActor:
         self.outcomes: dict[int, Any] = {}
         self.tried = True
         self.unreadable = False
+        self.is_wary = bool(shard.marks.wary) and label_of(workflow_id) in shard.marks.wary
+        self._is_waiting = False
+        self._replay: Replay | None = None
         self.attempts: dict[int, Attempt] = {}
         self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
         self.update_waiters: dict[int, list[asyncio.Future[Any]]] = {}
@@ -192,6 +207,9 @@ class WorkflowActor:
                 if coding is not None and coding.is_paused():
                     return False
                 if self.state.unread and not self.is_stalled and not self.is_closed:
+                    if self.is_careful and not self.batch.durable:
+                        self._wait_for_disk()
+                        return False
                     self._deliver_unread()
                     continue
                 if not self.mailbox:
@@ -204,6 +222,10 @@ class WorkflowActor:
                 if mail is not None:
                     self.mailbox.appendleft(mail)
                 return False
+            except _ReplayingError:  # the rest of it in the next slice
+                if mail is not None:
+                    self.mailbox.appendleft(mail)
+                return True
             except _NotReadableError as error:
                 if mail is not None:
                     self.mailbox.appendleft(mail)
@@ -261,7 +283,10 @@ class WorkflowActor:
             else:
                 write(self, ev.Received((event,)), self.shard.now(), reply)
         elif kind in DELIVERED:
-            self._deliver(event, reply)
+            if self.is_careful:
+                self._receive(event, reply)
+            else:
+                self._deliver(event, reply)
         elif kind is ev.AttemptFailed:
             write(self, ev.Turn((event,)), self.shard.now(), reply)
             self.batch.after(self.shard.dispatcher.arm_retry, self, event.command)
@@ -280,6 +305,30 @@ class WorkflowActor:
         pending = self.state.activities.get(event.command)
         return pending is None or pending.attempt != event.attempt
 
+    # --- after a hard death in a turn of this run (R12)
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether what comes in is made durable before the code sees it."""
+        return self.is_wary or (bool(self.state.blame) and is_suspect(self.state))
+
+    def _receive(self, event: Any, reply: Reply) -> None:
+        if type(event) is ev.UpdateReceived and not is_valid(
+            self, self.instance or self.load(), event, reply
+        ):
+            return
+        write(self, ev.Received((event,)), self.shard.now(), reply)
+
+    def _wait_for_disk(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self.batch.after(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_waiting = False
+        if not self.queued:
+            self.shard.enqueue(self)
+
     # --- turns
 
     def _deliver(self, event: Any, reply: Reply) -> None:
@@ -290,15 +339,9 @@ class WorkflowActor:
         try:
             if instance is None:
                 instance = self.load()
-            if (
-                type(event) is ev.UpdateReceived
-                and (refusal := instance.handlers.validate(event)) is not None
-            ):
-                reject_update(self, refusal, reply)
-                if instance.loop.has_ready():
-                    self.drop_instance()  # the validator has changed it
+            if type(event) is ev.UpdateReceived and not is_valid(self, instance, event, reply):
                 return
-            outputs = instance.turn(at, (Delivery(number, event),))
+            outputs = run_turn(self, instance, at, (Delivery(number, event),))
             turn = ev.Turn((event,), tuple(outputs))
             body = encoded(self, turn) if self.coding is None else b""
         except WorkflowCrashedError as crash:
@@ -341,18 +384,19 @@ class WorkflowActor:
             body = encoded(self, turn) if self.coding is None else b""
         except WorkflowCrashedError as crash:
             stall_over(self, crash, None, None)
-        except PausedError:
+        except (PausedError, _ReplayingError):
             raise
         except BaseException:  # KeyboardInterrupt: the turn never was
             self.drop_instance()
             raise
         else:
+            self.is_wary = False
             write(self, turn, at, None, body)
 
     def _turn_of(self, numbers: list[int], at: int) -> tuple[list[Any], bool]:
         instance = self.instance or self.load()
         unread = self.state.unread if self.coding is None else self.coding.unread()
-        outputs = instance.turn(at, [Delivery(n, unread[n], was_received=True) for n in numbers])
+        outputs = run_turn(self, instance, at, [Delivery(n, unread[n], was_received=True) for n in numbers])
         return outputs, instance.outcome is not None
 
     def _query(self, query: Query, reply: Reply) -> None:
@@ -366,7 +410,7 @@ class WorkflowActor:
             if not instance.has_begun:
                 text = f"query {query.name!r}: the run ended before its code had begun"
                 raise QueryFailedError(text)
-            answer: Any = instance.handlers.query(query.name, query.args)
+            answer: Any = answer_of(self, instance, query)
         except WorkflowCrashedError as crash:
             if not self.is_closed:
                 self.drop_instance()
@@ -394,31 +438,48 @@ class WorkflowActor:
         Raises:
             WorkflowCrashedError: The code does not fit the records any more, or raises.
             _NotReadableError: The journal could not be read just now.
+            _ReplayingError: There is more to replay, in the next slice.
         """
         assert self.definition is not None
         shard = self.shard
-        instance = WorkflowInstance(self.definition, shard.activities, shard.converter)
-        if self.state.last_event:
-            try:
-                records = shard.records(self) if self.coding is None else self.coding.history()
-            except JournalCorruptError as error:
-                raise WorkflowCrashedError("held", error) from error
-            except (
-                JournalError,
-                OSError,
-            ) as error:  # a hiccup of the store says nothing about the code (C06)
-                raise _NotReadableError from error
-            try:
-                replay(instance, records)
-            except WorkflowCrashedError:
-                instance.discard()
-                raise
-        self.instance = instance
+        last = self.state.last_event
+        replay = self._replay
+        if replay is None or replay.last != last:
+            self._drop_replay()
+            instance = WorkflowInstance(self.definition, shard.activities, shard.converter)
+            replay = Replay(instance, self._records() if last else (), last)
+        self._replay = replay
+        shard.marks.begin(REPLAY, self, replay.number)
+        try:
+            is_done = replay.go_on(shard.clock)
+        except BaseException:
+            self._drop_replay()
+            raise
+        finally:
+            shard.marks.finish()
+        if not is_done:
+            raise _ReplayingError
+        self._replay = None
+        self.instance = replay.instance
         self.unreadable = False
-        return instance
+        return replay.instance
+
+    def _records(self) -> Iterable[tuple[int, ev.Record]]:
+        try:
+            return self.shard.records(self) if self.coding is None else self.coding.history()
+        except JournalCorruptError as error:
+            raise WorkflowCrashedError("held", error) from error
+        except (JournalError, OSError) as error:  # a hiccup of the store says nothing about the code (C06)
+            raise _NotReadableError from error
+
+    def _drop_replay(self) -> None:
+        replay, self._replay = self._replay, None
+        if replay is not None:
+            replay.instance.discard()
 
     def drop_instance(self) -> None:
         """Drop the code from memory; the next event replays it."""
+        self._drop_replay()
         if self.instance is not None:
             self.instance.discard()
             self.instance = None

@@ -17,7 +17,7 @@ from .actors.addresses import Address
 from .actors.descriptions import History, HistoryEvent, WorkflowDescription, WorkflowSummary
 from .actors.errors import ActivityError, ApplicationError, FailureError
 from .actors.handles import ActorRef, WorkflowHandle
-from .actors.options import RetryPolicy
+from .actors.options import RetryPolicy, WatchdogLimits
 from .actors.runtime import Runtime
 from .journal.errors import EveractError
 
@@ -32,6 +32,7 @@ __all__ = [
     "HistoryEvent",
     "RetryPolicy",
     "Runtime",
+    "WatchdogLimits",
     "WorkflowDescription",
     "WorkflowHandle",
     "WorkflowSummary",

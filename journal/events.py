@@ -97,6 +97,26 @@ class AttemptFailed(Event, tag="at", frozen=True):
     next_at: int
 
 
+class AttemptLost(Event, tag="al", frozen=True):
+    """The process died while an attempt was in hand; another follows. User code does not see it.
+
+    Attributes:
+        command: Of the activity.
+        attempt: Its number.
+        reason: Why, for people.
+        counted: It counts for the retry policy; not when the machine died, or the process was to be ended.
+        suspected: Its code ran when the process died.
+        blamed: Nothing else ran then.
+    """
+
+    command: int
+    attempt: int
+    reason: str
+    counted: bool = True
+    suspected: bool = False
+    blamed: bool = False
+
+
 class TimerFired(Event, tag="tf", frozen=True):
     """A timer's deadline has passed."""
 
@@ -114,6 +134,20 @@ class RunReleased(Event, tag="rr", frozen=True):
     """A stalled run is tried again."""
 
     reason: str = ""
+
+
+class RunBlamed(Event, tag="rb", frozen=True):
+    """The process died while code of the run ran; user code does not see it.
+
+    Attributes:
+        life: Names the life of the process that died.
+        what: ``turn``, ``query NAME`` or ``validator NAME``.
+        alone: Nothing else ran then, so that it counts.
+    """
+
+    life: str
+    what: str
+    alone: bool = True
 
 
 # --- outputs: what a run decides ------------------------------------------------------------------------------
@@ -231,9 +265,11 @@ AnyEvent = (
     | ActivityCompleted
     | ActivityFailed
     | AttemptFailed
+    | AttemptLost
     | TimerFired
     | RunStalled
     | RunReleased
+    | RunBlamed
     | ActivityScheduled
     | ActivityCancelRequested
     | TimerStarted
@@ -256,7 +292,7 @@ Outcome = WorkflowCompleted | WorkflowFailed | WorkflowCancelled | WorkflowTermi
 #: Inputs that a request id may come with, and a digest of what they say.
 WITH_DIGEST = (WorkflowStarted, SignalReceived, UpdateReceived)
 #: Inputs that change the fold only; user code never sees them.
-SILENT = (AttemptFailed, RunStalled, RunReleased)
+SILENT = (AttemptFailed, AttemptLost, RunStalled, RunReleased, RunBlamed)
 #: Outputs that only tell outsiders what goes on in the run.
 ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed)
 OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)

@@ -30,10 +30,10 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
         trace: The traceback as text, shortened in the middle.
         details: Values that the author attached.
         cause: What it was raised from.
-        kind: ``application``, ``activity``, ``timeout``, ``cancelled``, ``child`` or ``crash``.
+        kind: ``application``, ``activity``, ``timeout``, ``cancelled``, ``lost``, ``child`` or ``crash``.
         non_retryable: The author said that trying again is useless.
         next_delay: Microseconds until the next attempt, as the author asked; -1 when not said.
-        source: For kind ``activity`` and ``timeout``: what failed, ``(activity type, command, attempt)``.
+        source: For kind ``activity``, ``timeout`` and ``lost``: what failed, ``(activity type, command, attempt)``.
         group: Members of an exception group.
         retry_state: For kind ``activity``: why there was no further attempt.
         coded: Message and trace as the payload codecs have left them; those two are then empty.

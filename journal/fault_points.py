@@ -18,6 +18,7 @@ FAULT_POINTS = (
     "journal.open.migrated",
     "journal.open.after",
     "recovery.loaded",
+    "recovery.blamed",
     "recovery.after",
     "journal.commit.before",
     "journal.commit.written",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -27,6 +27,26 @@ ANSWERS_KEPT = 100
 LETTERS_KEPT = 100
 
 
+#: Of ``RunState.blame``: a turn of the run.
+TURN = "turn"
+#: Type of the failure that a lost attempt leaves.
+LOST = "AttemptLostError"
+
+
+class Blame(NamedTuple):
+    """Deaths of the process while some code of a run ran, since the run has last progressed.
+
+    Attributes:
+        deaths: While nothing else ran.
+        suspicions: All of them.
+        life: The newest life that ended so.
+    """
+
+    deaths: int
+    suspicions: int
+    life: str
+
+
 class PendingActivity:
     """An activity that is scheduled and has no outcome yet.
 
@@ -36,9 +56,21 @@ class PendingActivity:
         attempt: Number of the attempt that runs or will run next, from 1; the fence of its result.
         next_at: When the next attempt may start, microseconds; 0 is at once.
         last_failure: Why the attempt before failed.
+        uncounted: How many of the attempts before do not count for the retry policy.
+        suspicions: Deaths of the process while an attempt's code ran.
+        deaths: Those while nothing else ran.
     """
 
-    __slots__ = ("attempt", "last_failure", "next_at", "scheduled", "scheduled_at")
+    __slots__ = (
+        "attempt",
+        "deaths",
+        "last_failure",
+        "next_at",
+        "scheduled",
+        "scheduled_at",
+        "suspicions",
+        "uncounted",
+    )
 
     def __init__(self, scheduled: ev.ActivityScheduled, scheduled_at: int) -> None:
         self.scheduled = scheduled
@@ -46,11 +78,15 @@ class PendingActivity:
         self.attempt = 1
         self.next_at = 0
         self.last_failure: Failure | None = None
+        self.uncounted = 0
+        self.suspicions = 0
+        self.deaths = 0
 
     def copy(self) -> PendingActivity:
         """One like it."""
         other = PendingActivity(self.scheduled, self.scheduled_at)
         other.attempt, other.next_at, other.last_failure = self.attempt, self.next_at, self.last_failure
+        other.uncounted, other.suspicions, other.deaths = self.uncounted, self.suspicions, self.deaths
         return other
 
 
@@ -69,11 +105,13 @@ class RunState:
         dead_letters: The newest messages that could not be handled.
         dead_letter_count: How many there have been.
         waiting: Places of the conditions waited for without a time limit, by number of the wait.
+        blame: Deaths of the process while its code ran, by what ran (``RunBlamed.what``); empty once it progresses.
     """
 
     __slots__ = (
         "activities",
         "answers",
+        "blame",
         "cancel",
         "closed_at",
         "dead_letter_count",
@@ -107,6 +145,7 @@ class RunState:
         self.dead_letters: deque[ev.HandlerFailed] = deque(maxlen=LETTERS_KEPT)
         self.dead_letter_count = 0
         self.waiting: dict[int, str] = {}
+        self.blame: dict[str, Blame] = {}
 
     @property
     def status(self) -> str:
@@ -131,6 +170,10 @@ class RunState:
         self.now = max(self.now, at)
         number = self.last_event
         if type(record) is ev.Turn:
+            if self.blame and (
+                record.delivers or (record.inputs and type(record.inputs[0]) not in ev.SILENT)
+            ):
+                self.blame.clear()
             for event in record.inputs:
                 number += 1
                 apply = _APPLY.get(type(event))
@@ -197,6 +240,22 @@ def _attempt_failed(state: RunState, _number: int, _at: int, event: ev.AttemptFa
         pending.last_failure = event.failure
 
 
+def _attempt_lost(state: RunState, _number: int, _at: int, event: ev.AttemptLost) -> None:
+    pending = state.activities.get(event.command)
+    if pending is not None:
+        pending.attempt = event.attempt + 1
+        pending.next_at = 0
+        pending.last_failure = Failure(LOST, message=event.reason)
+        pending.uncounted += not event.counted
+        pending.suspicions += event.suspected
+        pending.deaths += event.blamed
+
+
+def _blamed(state: RunState, _number: int, _at: int, event: ev.RunBlamed) -> None:
+    before = state.blame.get(event.what, Blame(0, 0, ""))
+    state.blame[event.what] = Blame(before.deaths + event.alone, before.suspicions + 1, event.life)
+
+
 def _timer_done(state: RunState, _number: int, _at: int, event: ev.TimerFired | ev.TimerCancelled) -> None:
     state.timers.pop(event.command, None)
 
@@ -207,6 +266,8 @@ def _stalled(state: RunState, _number: int, _at: int, event: ev.RunStalled) -> N
 
 def _released(state: RunState, _number: int, _at: int, _event: ev.RunReleased) -> None:
     state.stall = None
+    if TURN in state.blame:  # as often again; and its inputs are kept first, as before
+        state.blame[TURN] = state.blame[TURN]._replace(deaths=0)
 
 
 def _scheduled(state: RunState, _number: int, at: int, event: ev.ActivityScheduled) -> None:
@@ -260,6 +321,7 @@ def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
     state.activities.clear()
     state.timers.clear()
     state.waiting.clear()
+    state.blame.clear()
 
 
 _APPLY: dict[type, _Apply] = {
@@ -269,9 +331,11 @@ _APPLY: dict[type, _Apply] = {
     ev.ActivityCompleted: _activity_done,
     ev.ActivityFailed: _activity_done,
     ev.AttemptFailed: _attempt_failed,
+    ev.AttemptLost: _attempt_lost,
     ev.TimerFired: _timer_done,
     ev.RunStalled: _stalled,
     ev.RunReleased: _released,
+    ev.RunBlamed: _blamed,
     ev.ActivityScheduled: _scheduled,
     ev.ActivityCancelRequested: _activity_cancelled,
     ev.TimerStarted: _timer_started,

@@ -82,7 +82,7 @@ class LmdbStore(JournalStore):
     ) -> None:
         if durability not in {"fsync", "os"}:
             raise ValueError(f"durability is {durability!r}, not 'fsync' or 'os'")
-        self.path = str(Path(path).absolute())
+        self.path = self.directory = str(Path(path).absolute())
         self.read_only = read_only
         self._pid = os.getpid()
         self._options = Options(not read_only, map_size // PAGESIZE * PAGESIZE, durability)

@@ -175,6 +175,7 @@ class RunCheck:
                 ev.ActivityCompleted()
                 | ev.ActivityFailed()
                 | ev.AttemptFailed()
+                | ev.AttemptLost()
                 | ev.ActivityCancelRequested()
             ) if event.command not in self._activities:
                 return f"activity {event.command}"

@@ -14,7 +14,7 @@ from . import events as ev
 from .blobs import SPILL, Spiller, restore_state
 from .errors import JournalCorruptError
 from .failures import Failure
-from .fold import PendingActivity, RunState
+from .fold import Blame, PendingActivity, RunState
 from .row_checksum import sealed, unsealed
 from .store import Tables
 
@@ -40,6 +40,9 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     dead_letters: list[ev.HandlerFailed]
     waiting: dict[int, str]
     dead_letter_count: int = 0  # journals of before it was counted have all of them
+    blame: dict[str, Blame] = {}
+    #: Uncounted attempts, suspicions and deaths of those pending activities that have any.
+    lost: dict[int, tuple[int, int, int]] = {}
 
 
 class OpenRun(NamedTuple):
@@ -94,7 +97,10 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
     """
     wake = 0
     activities: list[tuple[ev.ActivityScheduled, int, int, int, Failure | None]] = []
+    lost: dict[int, tuple[int, int, int]] = {}
     for pending in state.activities.values():
+        if pending.uncounted or pending.suspicions:
+            lost[pending.scheduled.command] = (pending.uncounted, pending.suspicions, pending.deaths)
         if pending.next_at:
             wake = min(wake, pending.next_at) if wake else pending.next_at
         else:
@@ -129,6 +135,8 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         list(state.dead_letters),
         state.waiting,
         state.dead_letter_count,
+        state.blame,
+        lost,
     )
     return _encode((needs, wake, started.workflow_type, snapshot)), wake
 
@@ -175,12 +183,14 @@ def _state(row: _OpenRow) -> RunState:
         pending.attempt = attempt
         pending.next_at = next_at
         pending.last_failure = failure
+        pending.uncounted, pending.suspicions, pending.deaths = found.lost.get(scheduled.command, (0, 0, 0))
     state.timers = {timer.command: timer for timer in found.timers}
     state.unread = found.unread
     state.updates = found.updates
     state.dead_letters.extend(found.dead_letters)
     state.dead_letter_count = found.dead_letter_count or len(found.dead_letters)
     state.waiting = found.waiting
+    state.blame = found.blame
     return state
 
 

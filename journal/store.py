@@ -157,9 +157,11 @@ class JournalStore(ABC):
 
     Attributes:
         path: Where the journal is, for messages.
+        directory: Where files can be put beside it; None when it is in memory.
     """
 
     path: str = "in memory"
+    directory: str | None = None
 
     @property
     @abstractmethod

@@ -34,8 +34,10 @@ ARGUMENTS = {
     "PayloadEncodeError": ("expected int", "argument 'n' of activity charge", "$.price"),
     "PayloadError": ("expected int", "here", "$"),
     "PayloadTooLargeError": ("argument 'n' of activity charge", 20, 10, ""),
+    "ProcessDiedError": ("query status", 3),
     "ReadOnlyError": ("activity 'charge'", "use an update"),
     "RequestIdReusedError": ("r-1", "order-42"),
+    "TurnBlockedError": (10.0,),
     "UnknownHandlerError": ("signal", "aprove", "Orders", ["approve"]),
     "WorkflowAlreadyStartedError": ("order-42", "run-1", "running"),
     "WorkflowCancelledError": ("order-42", "run-1", "not wanted"),
@@ -52,7 +54,7 @@ ARGUMENTS = {
 #: Programs have their own errors.
 PROGRAMS = ("everact.bench", "everact.cli", "everact.demo")
 #: Errors that leave by another way than as an exception of a public call.
-INTERNAL = {"WorkflowCrashedError", "PausedError", "Trouble", "TurnAborted", "RunDiscarded"}
+INTERNAL = {"WorkflowCrashedError", "PausedError", "Trouble", "TurnAborted", "TurnBroken", "RunDiscarded"}
 
 
 def every_error() -> dict[str, type[BaseException]]:

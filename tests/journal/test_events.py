@@ -33,6 +33,8 @@ FROZEN = {
     "wf": ("WorkflowFailed", "failure"),
     "wx": ("WorkflowCancelled", "reason"),
     "wt": ("WorkflowTerminated", "reason"),
+    "al": ("AttemptLost", "command attempt reason counted suspected blamed"),
+    "rb": ("RunBlamed", "life what alone"),
 }
 
 FAILURE = Failure(
@@ -78,6 +80,8 @@ SAMPLES = [
     ev.WorkflowFailed(FAILURE),
     ev.WorkflowCancelled("tired"),
     ev.WorkflowTerminated("away"),
+    ev.AttemptLost(3, 2, "the process died", True, True, False),
+    ev.RunBlamed("00ff", "query status", False),
 ]
 BYTES = {
     "WorkflowStarted": (
@@ -155,6 +159,8 @@ BYTES = {
     ),
     "WorkflowCancelled": ("94a1549192a27778a574697265649090"),
     "WorkflowTerminated": ("94a1549192a27774a4617761799090"),
+    "AttemptLost": ("94a1549197a2616c0302b07468652070726f636573732064696564c3c3c29090"),
+    "RunBlamed": ("94a1549194a27262a430306666ac717565727920737461747573c29090"),
 }
 
 

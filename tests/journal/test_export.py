@@ -90,14 +90,13 @@ FIELDS = {
     "digest": st.binary(max_size=4),
     "retry": st.none() | retries,
     "keywords": st.lists(texts, max_size=2).map(tuple),
-    "rejected": st.booleans(),
 }
 EVENTS = sorted(ev.AnyEvent.__args__, key=lambda cls: cls.__name__)
 
 
 def events_of(cls):
     """Any event of this kind."""
-    by_type = {int: numbers, str: texts}
+    by_type = {int: numbers, str: texts, bool: st.booleans()}
     return st.builds(cls, **{
         field.name: FIELDS[field.name] if field.name in FIELDS else by_type[field.type]
         for field in msgspec.structs.fields(cls)
