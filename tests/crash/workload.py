@@ -30,7 +30,7 @@ from everact.journal import blob_table, blobs, compaction, run_index, snapshots
 WORKFLOWS = 50
 #: Workflows that the driver has in hand at a time: fewer make more and smaller commits.
 LANES = 10
-QUICK = RetryPolicy(initial_interval=timedelta(milliseconds=4), jitter=0.0, maximum_attempts=100)  # each death of the process costs one
+QUICK = RetryPolicy(initial_interval=timedelta(milliseconds=4), jitter=0.0, maximum_attempts=100)
 TWICE = RetryPolicy(initial_interval=timedelta(milliseconds=4), jitter=0.0, maximum_attempts=2)
 
 
