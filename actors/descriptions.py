@@ -91,6 +91,7 @@ class WorkflowDescription(WorkflowSummary):
             many.
         failure: Why it failed, or why it stands still.
         history_length: Number of its events.
+        deaths: How often the process died while its code ran, and nothing else, since it has last progressed.
     """
 
     pending_activities: tuple[PendingActivityInfo, ...]
@@ -101,6 +102,7 @@ class WorkflowDescription(WorkflowSummary):
     dead_letters: tuple[str, ...]
     failure: str | None
     history_length: int
+    deaths: int = 0
 
     @property
     def waiting_on(self) -> str:
@@ -164,6 +166,7 @@ def observe(state: RunState) -> Observation:
         ),
         failure=None,
         history_length=state.last_event,
+        deaths=sum(blame.deaths for blame in state.blame.values()),
     )
     return Observation(
         about,

@@ -14,7 +14,13 @@ import sys
 from datetime import timedelta
 
 from everact import ApplicationError, RetryPolicy, Runtime, activity, workflow
-from everact.exceptions import ActivityError, AttemptLostError, EveractError, QueryFailedError, UpdateRejectedError
+from everact.exceptions import (
+    ActivityError,
+    AttemptLostError,
+    EveractError,
+    QueryFailedError,
+    UpdateRejectedError,
+)
 
 FOREVER = RetryPolicy(initial_interval=timedelta(milliseconds=1), maximum_attempts=0)
 GOOD = 4

@@ -86,7 +86,9 @@ def check(journal, lines):
     for n in range(4):
         assert said[f"good-{n}"] == 20
     again = {
-        line: times for line, times in Counter((x[1], x[2]) for x in lines if x[0] == "ran").items() if times > 1
+        line: times
+        for line, times in Counter((x[1], x[2]) for x in lines if x[0] == "ran").items()
+        if times > 1
     }
     assert again == {}, "an attempt ran twice under one number"
     assert not (journal / "everact.flight").exists()
