@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
-from ..journal.errors import EveractError, JournalCorruptError, JournalError
+from ..journal.errors import EveractError
 from ..journal.failures import safe_message
 from ..journal.fold import RunState
 from ..journal.writer import DURABLE, Batch, Raise, settle
@@ -25,11 +25,10 @@ from .errors import QueryFailedError
 from .failure_conversion import failure_of
 from .field_names import about
 from .isolation import is_suspect
+from .loading import NotReadableError, ReplayingError, drop_replay, load_code
 from .mailbox import DELIVERED, FENCED, MESSAGES, OUTCOMES, Inspection, Mail, Query, Reply
-from .marks import REPLAY
 from .refusals import refuse_closed
 from .repeats import answered_before
-from .replay import Replay
 from .running import answer_of, is_valid, run_turn
 from .stalls import refuse_stalled, stall_over, stall_run
 from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
@@ -38,6 +37,7 @@ log = logging.getLogger("everact.runtime")
 
 if TYPE_CHECKING:
     from .attempts import Attempt
+    from .replay import Replay
     from .shard import Shard
 
 #: Events of one run handled before the others get their turn.
@@ -46,14 +46,6 @@ BURST = 100
 CROWD = 16
 #: Pause before a run that could not be read is tried again, in seconds.
 READ_PAUSE = 0.5
-
-
-class _ReplayingError(Exception):
-    """The run's code is being loaded, and others are to have a turn in between."""
-
-
-class _NotReadableError(Exception):
-    """The journal could not be read just now; ``__cause__`` says why."""
 
 
 class WorkflowActor:
@@ -74,6 +66,7 @@ class WorkflowActor:
         unreadable: The journal could not be read when its code was to be loaded.
         result_waiters: Who waits for the outcome, and whether a stall is to wake them.
         update_waiters: Who waits for an update's answer, by event number.
+        replay: Of its code, while that is being loaded.
         queued: Whether the shard will call ``work``.
         replaces: The run that is terminated in the same commit as this one starts.
     """
@@ -81,7 +74,7 @@ class WorkflowActor:
     __slots__ = (
         "_backlog",
         "_is_waiting",
-        "_replay",
+        "_last_turn",
         "attempts",
         "batch",
         "coding",
@@ -93,6 +86,7 @@ class WorkflowActor:
         "outcomes",
         "queued",
         "replaces",
+        "replay",
         "result_waiters",
         "shard",
         "state",
@@ -120,7 +114,8 @@ class WorkflowActor:
         self.unreadable = False
         self.is_wary = bool(shard.marks.wary) and label_of(workflow_id) in shard.marks.wary
         self._is_waiting = False
-        self._replay: Replay | None = None
+        self._last_turn: tuple[int, list[int]] | None = None
+        self.replay: Replay | None = None
         self.attempts: dict[int, Attempt] = {}
         self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
         self.update_waiters: dict[int, list[asyncio.Future[Any]]] = {}
@@ -222,11 +217,11 @@ class WorkflowActor:
                 if mail is not None:
                     self.mailbox.appendleft(mail)
                 return False
-            except _ReplayingError:  # the rest of it in the next slice
+            except ReplayingError:  # the rest of it in the next slice
                 if mail is not None:
                     self.mailbox.appendleft(mail)
                 return True
-            except _NotReadableError as error:
+            except NotReadableError as error:
                 if mail is not None:
                     self.mailbox.appendleft(mail)
                 if not self.unreadable:
@@ -370,27 +365,31 @@ class WorkflowActor:
             numbers += [n for n, event in unread.items() if type(event) in MESSAGES]
         at = self.shard.now()
         try:
-            outputs, ended = self._turn_of(numbers, at)
-            delivered = set(numbers)
-            later = (
-                [n for n, e in unread.items() if n not in delivered and type(e) in MESSAGES] if ended else []
-            )
-            if later:
-                self.drop_instance()
-                # A message among messages keeps its place (R2); any other input comes after them.
-                numbers = [*numbers, *later] if type(unread[first]) in MESSAGES else [*later, *numbers]
+            if self._last_turn is not None and self._last_turn[0] == first:
+                numbers = self._last_turn[1]  # begun before, and found to be the last one
                 outputs, ended = self._turn_of(numbers, at)
+            else:
+                outputs, ended = self._turn_of(numbers, at)
+                delivered = set(numbers)
+                later = [n for n, e in unread.items() if n not in delivered and type(e) in MESSAGES]
+                if ended and later:
+                    self.drop_instance()
+                    # A message among messages keeps its place (R2); any other input comes after them.
+                    numbers = [*numbers, *later] if type(unread[first]) in MESSAGES else [*later, *numbers]
+                    self._last_turn = (first, numbers)
+                    outputs, ended = self._turn_of(numbers, at)
             turn = ev.Turn((), tuple(outputs), tuple(numbers))
             body = encoded(self, turn) if self.coding is None else b""
         except WorkflowCrashedError as crash:
             stall_over(self, crash, None, None)
-        except (PausedError, _ReplayingError):
+        except (PausedError, ReplayingError):
             raise
         except BaseException:  # KeyboardInterrupt: the turn never was
             self.drop_instance()
             raise
         else:
             self.is_wary = False
+            self._last_turn = None
             write(self, turn, at, None, body)
 
     def _turn_of(self, numbers: list[int], at: int) -> tuple[list[Any], bool]:
@@ -433,53 +432,14 @@ class WorkflowActor:
             self.batch.answer(reply, answer)
 
     def load(self) -> WorkflowInstance:
-        """Make the instance, by replay of all records.
-
-        Raises:
-            WorkflowCrashedError: The code does not fit the records any more, or raises.
-            _NotReadableError: The journal could not be read just now.
-            _ReplayingError: There is more to replay, in the next slice.
-        """
-        assert self.definition is not None
-        shard = self.shard
-        last = self.state.last_event
-        replay = self._replay
-        if replay is None or replay.last != last:
-            self._drop_replay()
-            instance = WorkflowInstance(self.definition, shard.activities, shard.converter)
-            replay = Replay(instance, self._records() if last else (), last)
-        self._replay = replay
-        shard.marks.begin(REPLAY, self, replay.number)
-        try:
-            is_done = replay.go_on(shard.clock)
-        except BaseException:
-            self._drop_replay()
-            raise
-        finally:
-            shard.marks.finish()
-        if not is_done:
-            raise _ReplayingError
-        self._replay = None
-        self.instance = replay.instance
+        """Make the instance; errors as of ``load_code``."""
+        self.instance = load_code(self)
         self.unreadable = False
-        return replay.instance
-
-    def _records(self) -> Iterable[tuple[int, ev.Record]]:
-        try:
-            return self.shard.records(self) if self.coding is None else self.coding.history()
-        except JournalCorruptError as error:
-            raise WorkflowCrashedError("held", error) from error
-        except (JournalError, OSError) as error:  # a hiccup of the store says nothing about the code (C06)
-            raise _NotReadableError from error
-
-    def _drop_replay(self) -> None:
-        replay, self._replay = self._replay, None
-        if replay is not None:
-            replay.instance.discard()
+        return self.instance
 
     def drop_instance(self) -> None:
         """Drop the code from memory; the next event replays it."""
-        self._drop_replay()
+        drop_replay(self)
         if self.instance is not None:
             self.instance.discard()
             self.instance = None

@@ -11,19 +11,19 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 
-from .blobs import whole_entry
+from .blobs import restore, whole_entry
 from .errors import JournalCorruptError
 from .events import Record, WorkflowStarted, decode_record
 from .fold import RunState
 from .history_values import HistoryCodec
 from .request_ids import RequestIds
-from .run_history import apply_newer, log_entries, moved_state, read_history
+from .run_history import apply_newer, history_entries, log_entries, moved_state, read_history
 from .run_repair import LostRunError, remade_row
 from .run_row import INDEX_BITS, RunRow
 from .run_status import CLOSED, flagged_status
-from .store import STARTS_RUN, Entry, JournalStore, Tables
+from .store import HAS_BLOBS, STARTS_RUN, Entry, JournalStore, Tables
 from .stored_runs import read_row, stored_row
-from .tables import HASH_SIZE, NUMBER, Table, text_hash
+from .tables import HASH_SIZE, NUMBER, Table, run_range, text_hash
 
 log = logging.getLogger("everact.runtime")
 
@@ -313,6 +313,36 @@ class RunIndex:
     def records(self, row: RunRow) -> list[tuple[int, Record]]:
         """A run's durable records as ``(time in microseconds, record)``."""
         return [(entry.at, decode_record(entry.body)) for entry in self.entries(row)]
+
+    def reading(self, row: RunRow) -> Iterator[tuple[int, Record]]:
+        """A run's durable records as they are at this moment, decoded a few at a time as they are asked for.
+
+        Raises:
+            JournalCorruptError: Here or later: part of it is missing or cannot be read.
+        """
+        locations = row.located()
+        with self._store.view() as tables:
+            values = list(tables.scan(Table.HISTORIES, *run_range(row.key)))
+            logged = log_entries(tables, self.codec, row.key, locations)
+        return self._decoded(values, logged)
+
+    def _decoded(
+        self, values: list[tuple[bytes, bytes]], logged: list[Entry]
+    ) -> Iterator[tuple[int, Record]]:
+        for key, value in values:
+            with self._store.view() as tables:
+                entries = history_entries(tables, self.codec, key, value)
+            for entry in entries:
+                yield entry.at, self._whole(entry)
+        for entry in logged:
+            yield entry.at, self._whole(entry)
+
+    def _whole(self, entry: Entry) -> Record:
+        record = decode_record(entry.body)
+        if not entry.flags & HAS_BLOBS:
+            return record
+        with self._store.view() as tables:
+            return restore(record, tables)
 
     def state(self, row: RunRow) -> RunState:
         """The fold of a run's durable records, from its snapshot where there is one."""

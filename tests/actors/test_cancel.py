@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from support.clock import ManualClock
-from support.hosting import commands, gate, hosted, kinds, settled, until
+from support.hosting import commands, gate, hosted, kinds, loaded, settled, until
 
 from everact import ApplicationError, RetryPolicy, activity, workflow
 from everact.exceptions import (
@@ -352,7 +352,7 @@ class TestARequestStaysPendingUntilItReachesMain:
             # The end is the same when the history is replayed.
             actor = runtime._shard.find("a")
             actor.drop_instance()
-            assert actor.load().outcome is not None
+            assert loaded(actor).outcome is not None
         return history
 
     async def test_a_task_that_swallows_it_and_returns(self):

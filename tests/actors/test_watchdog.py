@@ -56,7 +56,7 @@ class Looks:
             pass
 
 
-looks: Looks
+looks: Looks = None  # of the test that runs
 
 
 @workflow.defn

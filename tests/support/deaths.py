@@ -1,4 +1,4 @@
-"""Hard deaths without dying: a journal in memory with the flight recorder's file that a dead process would have left."""
+"""Hard deaths without dying: a journal in memory, and the flight recorder's file that a dead process leaves."""
 
 from everact.actors.marks import ATTEMPT, QUERY, START, TURN, VALIDATOR
 from everact.journal.memory_store import MemoryStore

@@ -1,10 +1,12 @@
 """Runtimes for tests: on a journal in memory, driven step by step."""
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from types import SimpleNamespace
 
 from everact import Runtime, activity
+from everact.actors.loading import ReplayingError
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 
 LIMIT = 20.0
@@ -37,6 +39,13 @@ async def tick(runtime, clock, seconds):
     clock.advance(seconds)
     runtime._shard.timers.check()
     await settled(runtime)
+
+
+def loaded(actor):
+    """A run's code, however many slices its replay takes."""
+    while True:
+        with contextlib.suppress(ReplayingError):
+            return actor.load()
 
 
 def kinds(history):

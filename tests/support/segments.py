@@ -1,9 +1,10 @@
-"""Segments of the log so small that it is moved all the time, a limit so low that many payloads become blobs, and no
-run that keeps its code in memory between two turns.
+"""Segments of the log so small that it is moved all the time, a limit so low that many payloads become blobs, no run
+that keeps its code in memory between two turns, and replays that let others have a turn after each record.
 """
 
 import pytest
 
+from everact.actors import replay
 from everact.actors.passivation import Passivation
 from everact.journal import blob_table, blobs, compaction, run_index, snapshots
 
@@ -20,6 +21,8 @@ def tiny_segments(monkeypatch):
     monkeypatch.setattr(blobs, "SPILL", 12)
     monkeypatch.setattr(blob_table, "CHUNK", 50)
     monkeypatch.setattr(snapshots, "SPILL", 12)
+    monkeypatch.setattr(replay, "SLICE", -1.0)
+    monkeypatch.setattr(replay, "LOOK", 1)
     monkeypatch.setattr(Passivation, "__init__", lambda it, shard, _limit: limit_of(it, shard, 0))
 
 
