@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import tempfile
 from datetime import timedelta
 
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
 from everact.exceptions import EveractError
 from everact.journal.memory_store import MemoryJournal
+from support.deaths import ATTEMPT, QUERY, TURN, Grave
 from support.hosting import hosted, settled, until
 from support.wait_workflows import KINDS, Waits, alpha, beta, gamma
 
@@ -93,8 +95,31 @@ class Careless:
         return "end"
 
 
-WORKFLOWS = [Waits, Everything, Careless]
-ACTIVITIES = [alpha, beta, gamma, unlucky]
+#: What the activity waits for, newest last.
+doors = [asyncio.Event()]
+
+
+@activity.defn
+async def lingers(number: int) -> int:
+    await doors[-1].wait()
+    return number
+
+
+@workflow.defn
+class Dies:
+    """Waits for one activity, however often its process dies."""
+
+    @workflow.run
+    async def run(self) -> int:
+        return await lingers(7) + await lingers(8)
+
+    @workflow.query
+    def so_far(self) -> None:
+        pass
+
+
+WORKFLOWS = [Waits, Everything, Careless, Dies]
+ACTIVITIES = [alpha, beta, gamma, unlucky, lingers]
 
 
 async def record(write):
@@ -157,3 +182,29 @@ async def record(write):
         await handle.signal(Everything.end)
         await handle.result()
         write(await handle.fetch_history(), "everything-stalled")
+    await _record_deaths(write)
+
+
+async def _record_deaths(write):
+    """A run that was there when its processes died: in turns, a query and attempts, alone and among others."""
+    with tempfile.TemporaryDirectory() as directory:
+        grave = Grave(MemoryJournal(), directory)
+        deaths = [
+            (),
+            ((TURN, 1, 2),),
+            ((TURN, 1, 2), (ATTEMPT, 1, 1, 1)),
+            ((QUERY, 1, 2, "so_far"),),
+            ((ATTEMPT, 1, 1, 2),),
+        ]
+        for death in deaths:
+            if death:
+                grave.die(*death)
+            doors.append(asyncio.Event())
+            async with hosted(grave.store(), Dies, activities=[lingers]) as runtime:
+                handle = await runtime.spawn(Dies.run, id="deaths", if_running="attach")
+                await settled(runtime)
+        async with hosted(grave.store(), Dies, activities=[lingers]) as runtime:
+            handle = runtime.ref("deaths", Dies)
+            doors[-1].set()
+            await handle.result()
+            write(await handle.fetch_history(), "deaths")
