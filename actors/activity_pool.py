@@ -10,10 +10,11 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -153,7 +154,6 @@ class ActivityPool:
 
     def _begin_async(self, attempt: Attempt) -> None:
         self._deadlines.start(attempt)
-        self._marks.take(attempt)
         attempt.task = self._loop.create_task(self._run_async(attempt), context=self._context.copy())
 
     async def _run_async(self, attempt: Attempt) -> None:
@@ -161,19 +161,26 @@ class ActivityPool:
         current_activity.set(ActivityContext(partial(self._info, attempt), self._runtime))
         try:
             fault_point("activity.start.before")
-            self._marks.begin_attempt(attempt, on_loop=True)
+            self._marks.begin_on_loop(attempt)
             definition = attempt.definition
             args, kwargs = definition.codec.decode_args(
                 self._converter, attempt.scheduled.args, attempt.scheduled.keywords
             )
-            result = await self._marks.follow(attempt, definition.fn(*args, **kwargs))
+            running = definition.fn(*args, **kwargs)
+            coroutine = running if type(running) is CoroutineType else _awaited(running)
+            try:
+                waits = coroutine.send(None)
+            except StopIteration as end:
+                result = end.value
+            else:
+                result = await self._marks.follow(attempt, coroutine, waits)
             outcome = definition.codec.encode_result(self._converter, result)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001  (data for the workflow)
             outcome = self._failure(error, attempt)
         finally:
-            self._marks.rest(attempt, on_loop=True)
+            self._marks.rest_on_loop(attempt)
             self._async_done(attempt)
         self._report(attempt, outcome)
 
@@ -282,7 +289,7 @@ class ActivityPool:
     def _run_sync(self, attempt: Attempt) -> Payload | Failure:
         try:
             fault_point("activity.start.before")
-            self._marks.begin_attempt(attempt, on_loop=False)
+            self._marks.begin_in_thread(attempt)
             definition = attempt.definition
             args, kwargs = definition.codec.decode_args(
                 self._converter, attempt.scheduled.args, attempt.scheduled.keywords
@@ -291,7 +298,7 @@ class ActivityPool:
         except BaseException as error:  # noqa: BLE001  (data for the workflow)
             return self._failure(error, attempt)
         finally:
-            self._marks.rest(attempt, on_loop=False)
+            self._marks.rest(attempt)
 
     def _thread_started(self, attempt: Attempt, worker: Worker) -> None:
         if attempt in self._running:
@@ -368,3 +375,7 @@ class ActivityPool:
         if failure.kind == "timeout":  # the activity's own; with a source it would be the limit's
             return failure
         return with_source(failure, *self._source(attempt))
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

@@ -11,12 +11,11 @@ import logging
 import sys
 import traceback
 import types
-from collections.abc import Awaitable, Generator
-from inspect import iscoroutine
+from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from ..journal.clock import Clock
-from ..supervision.flight_recorder import BEGUN, FREE, RUNNING, FlightRecorder
+from ..supervision.flight_recorder import BEGUN, FREE, RUNNING, FlightRecorder, write_slot
 from ..supervision.watchdog import Watchdog
 from .errors import TurnBlockedError
 from .event_loop import TurnAborted
@@ -95,13 +94,19 @@ class Marks:
 
     def begin(self, kind: int, actor: WorkflowActor, number: int, label: bytes = b"") -> None:
         """Code of a run is about to run."""
-        self.recorder.run(self._slot, kind, actor.key, number, 0, label)
+        recorder = self.recorder
+        if label:
+            recorder.run(self._slot, kind, actor.key, number, 0, label)
+        else:
+            write_slot(recorder.map, self._slot, RUNNING, kind, 0, actor.key, number, 0)
         self.watchdog.current = (kind, actor, number)
 
     def finish(self) -> bool:
         """It has ended; safe to call twice. Returns whether the watchdog has broken it."""
-        self.recorder.set_state(self._slot, FREE)
-        if not self.watchdog.finish():
+        self.recorder.map[self._slot] = FREE
+        watchdog = self.watchdog
+        watchdog.current = None
+        if not watchdog.is_alert or not watchdog.finish():
             return False
         # What was raised may have cut short the very lines that give the thread back to the host's loop.
         asyncio._set_running_loop(self._loop)
@@ -129,39 +134,58 @@ class Marks:
                 "run again under the same number"
             )
 
-    def begin_attempt(self, attempt: Attempt, *, on_loop: bool) -> None:
-        """Its code is about to run (in its own thread, when not on the loop)."""
-        slot, number = attempt.slot, attempt.number  # on the loop the slot may be given up meanwhile
-        if slot >= 0:
-            self.recorder.run(slot, ATTEMPT, attempt.actor.key, attempt.scheduled.command, number)
-        if on_loop:
-            self.watchdog.current = (ATTEMPT, attempt, number)
+    def begin_on_loop(self, attempt: Attempt) -> None:
+        """The code of an async attempt is about to run for the first time."""
+        self.take(attempt)
+        number = attempt.number
+        if attempt.slot >= 0:
+            key, command = attempt.actor.key, attempt.scheduled.command
+            write_slot(self.recorder.map, attempt.slot, RUNNING, ATTEMPT, 0, key, command, number)
+        self.watchdog.current = (ATTEMPT, attempt, number)
 
-    def rest(self, attempt: Attempt, *, on_loop: bool) -> None:
-        """Its code waits, or has ended; its outcome is not durable."""
+    def begin_in_thread(self, attempt: Attempt) -> None:
+        """The code of an attempt that has a slot is about to run; called in its thread."""
+        slot = attempt.slot  # on the loop it may be given up meanwhile
+        if slot >= 0:
+            key, command = attempt.actor.key, attempt.scheduled.command
+            write_slot(self.recorder.map, slot, RUNNING, ATTEMPT, 0, key, command, attempt.number)
+
+    def rest(self, attempt: Attempt) -> None:
+        """Its code waits, or has ended; its outcome is not durable. In its thread, or on the loop."""
         slot = attempt.slot
         if slot >= 0:
-            self.recorder.set_state(slot, BEGUN)
-        if on_loop:
-            self.watchdog.finish()
+            self.recorder.map[slot] = BEGUN
+
+    def rest_on_loop(self, attempt: Attempt) -> None:
+        """Likewise, of an async attempt."""
+        if attempt.slot >= 0:
+            self.recorder.map[attempt.slot] = BEGUN
+        watchdog = self.watchdog
+        watchdog.current = None
+        if watchdog.is_alert:
+            watchdog.finish()
 
     def _go_on(self, attempt: Attempt) -> None:
         if attempt.slot >= 0:
-            self.recorder.set_state(attempt.slot, RUNNING)
+            self.recorder.map[attempt.slot] = RUNNING
         self.watchdog.current = (ATTEMPT, attempt, attempt.number)
 
     @types.coroutine
-    def follow(self, attempt: Attempt, awaitable: Awaitable[Any]) -> Generator[Any, None, Any]:
-        """Await an activity's coroutine, and mark each time that it runs; tasks of its own are not seen."""
-        coroutine = awaitable if iscoroutine(awaitable) else _awaited(awaitable)
+    def follow(
+        self, attempt: Attempt, coroutine: Coroutine[Any, None, Any], waits: Any
+    ) -> Generator[Any, None, Any]:
+        """Await an activity's coroutine that has begun to wait, and mark each time that it runs.
+
+        Tasks of its own are not seen.
+
+        Args:
+            attempt: Whose.
+            coroutine: Has run up to its first suspension.
+            waits: What it has yielded there.
+        """
         error: BaseException | None = None
         while True:
-            try:
-                waits = coroutine.send(None) if error is None else coroutine.throw(error)
-            except StopIteration as end:
-                return end.value
-            error = None
-            self.rest(attempt, on_loop=True)
+            self.rest_on_loop(attempt)
             try:
                 yield waits
             except GeneratorExit:
@@ -170,6 +194,11 @@ class Marks:
             except BaseException as thrown:  # noqa: BLE001  (it is the coroutine's)
                 error = thrown
             self._go_on(attempt)
+            try:
+                waits = coroutine.send(None) if error is None else coroutine.throw(error)
+            except StopIteration as end:
+                return end.value
+            error = None
 
     def over(self, attempt: Attempt) -> None:
         """Its code has ended: the mark stays until the outcome is durable, if somebody wants that."""
@@ -181,17 +210,18 @@ class Marks:
             if outcome is None or outcome.attempt != attempt.number:
                 self.forget(attempt)
                 return
-        key = (attempt.actor.key, command)
-        before = self._held.get(key)
-        if before is not None:
-            self.forget(before)
-        self._held[key] = attempt
+        held = self._held
+        key = attempt.actor.key, command
+        if key in held:
+            self.forget(held[key])
+        held[key] = attempt
 
     def kept(self, key: int, command: int) -> None:
         """The outcome of an attempt is durable, or nobody wants it."""
         attempt = self._held.pop((key, command), None)
         if attempt is not None:
-            self.forget(attempt)
+            self.recorder.free(attempt.slot)
+            attempt.slot = -1
 
     def forget(self, attempt: Attempt) -> None:
         """An attempt is not in this process any more: its death is none of the attempt's."""
@@ -204,10 +234,6 @@ class Marks:
         for (key, command), attempt in list(self._held.items()):
             if command not in attempt.actor.outcomes:
                 self.kept(key, command)
-
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
 
 
 def _name(current: tuple[int, Any, int], seconds: float, frame: types.FrameType | None) -> None:

@@ -278,7 +278,7 @@ class WorkflowActor:
             else:
                 write(self, ev.Received((event,)), self.shard.now(), reply)
         elif kind in DELIVERED:
-            if self.is_careful:
+            if (self.is_wary or state.blame) and self.is_careful:
                 self._receive(event, reply)
             else:
                 self._deliver(event, reply)

@@ -28,6 +28,8 @@ _HEADER_SIZE = 128
 _EXCUSED_AT = 12
 #: State, kind, length of the label, then three numbers and the label.
 _SLOT = struct.Struct("<BBB5xQQQ96s")
+#: Writes all but the label into ``FlightRecorder.map`` at a slot; of no label, the length must be 0.
+write_slot = struct.Struct("<BBB5xQQQ").pack_into
 _SLOT_SIZE = _SLOT.size
 LABEL_SIZE = 96
 
@@ -143,8 +145,8 @@ class FlightRecorder:
     ``take``, ``free``, ``close`` and ``forget`` belong to one thread; the writes to a slot to whoever has it.
 
     Attributes:
-        is_kept: Whether the slots are in a file.
-        in_use: Slots that are taken.
+        map: The memory with the slots; another object after ``keep``, ``take``, ``close`` and ``forget``. The first
+            byte of a slot is its state. The hot paths of owners write here.
     """
 
     def __init__(self, slots: int) -> None:
@@ -154,10 +156,9 @@ class FlightRecorder:
             slots: How many there are at first.
         """
         self._path: Path | None = None
-        self._free = list(range(slots - 1, -1, -1))
         self._slots = slots
-        self._map = mmap.mmap(-1, _HEADER_SIZE + slots * _SLOT_SIZE)
-        self.in_use = 0
+        self._free = _offsets(0, slots)
+        self.map = mmap.mmap(-1, _HEADER_SIZE + slots * _SLOT_SIZE)
 
     @property
     def is_kept(self) -> bool:
@@ -194,8 +195,8 @@ class FlightRecorder:
             raise
         finally:
             os.close(fd)
-        self._map.close()
-        self._map = mapped
+        self.map.close()
+        self.map = mapped
         self._path = path
 
     # --- slots
@@ -206,26 +207,27 @@ class FlightRecorder:
         Returns:
             Its offset, for the writes; -1 when there is none left and no room for more.
         """
-        if not self._free and not self._grow():
-            return -1
-        self.in_use += 1
-        return _HEADER_SIZE + self._free.pop() * _SLOT_SIZE
+        return self._free.pop() if self._free or self._grow() else -1
 
     def free(self, slot: int) -> None:
         """Give a slot back."""
-        self._map[slot] = FREE
-        self.in_use -= 1
-        self._free.append((slot - _HEADER_SIZE) // _SLOT_SIZE)
+        self.map[slot] = FREE
+        self._free.append(slot)
 
-    def run(  # noqa: PLR0917  (the hot path: keywords cost)
+    @property
+    def in_use(self) -> int:
+        """How many slots are taken."""
+        return self._slots - len(self._free)
+
+    def run(  # noqa: PLR0917  (as ``write_slot``)
         self, slot: int, kind: int, key: int, position: int = 0, number: int = 0, label: bytes = b""
     ) -> None:
-        """Foreign code is about to run there; costs about a third of a microsecond."""
-        _SLOT.pack_into(self._map, slot, RUNNING, kind, len(label), key, position, number, label)
+        """Foreign code is about to run there; ``write_slot`` is the same without a label."""
+        _SLOT.pack_into(self.map, slot, RUNNING, kind, len(label), key, position, number, label)
 
     def set_state(self, slot: int, state: int) -> None:
         """Its code runs again (RUNNING), waits or has ended (BEGUN), or all is over (FREE)."""
-        self._map[slot] = state
+        self.map[slot] = state
 
     # --- the end
 
@@ -244,7 +246,7 @@ class FlightRecorder:
 
     def _to_memory(self) -> None:
         # Not closed: a thread that nobody waits for may be about to write there.
-        self._map = mmap.mmap(-1, len(self._map))
+        self.map = mmap.mmap(-1, len(self.map))
 
     def _grow(self) -> bool:
         """Make room for as many slots again."""
@@ -257,8 +259,8 @@ class FlightRecorder:
                 return False
             try:
                 # Real blocks: a hole that cannot be filled on a full disk would kill this process with SIGBUS.
-                os.lseek(fd, len(self._map), os.SEEK_SET)
-                _write(fd, bytes(size - len(self._map)))
+                os.lseek(fd, len(self.map), os.SEEK_SET)
+                _write(fd, bytes(size - len(self.map)))
                 mapped = mmap.mmap(fd, size)
             except (OSError, ValueError):
                 return False
@@ -266,12 +268,17 @@ class FlightRecorder:
                 os.close(fd)
         else:
             mapped = mmap.mmap(-1, size)
-            mapped[: len(self._map)] = self._map[:]
+            mapped[: len(self.map)] = self.map[:]
         # The old mapping is of the same pages; it goes once no thread is about to write there.
-        self._map = mapped
+        self.map = mapped
         self._slots += more
-        self._free.extend(range(self._slots - 1, more - 1, -1))
+        self._free += _offsets(more, self._slots)
         return True
+
+
+def _offsets(first: int, end: int) -> list[int]:
+    """Where slots are, the first one last."""
+    return [_HEADER_SIZE + number * _SLOT_SIZE for number in range(end - 1, first - 1, -1)]
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -4,9 +4,9 @@ The loop's side costs two stores: ``current`` says what runs, a new object each 
 in each limit; the same object at two looks has run all the time between them.
 
 To break is to raise ``exception`` in the loop's thread, at its next instruction of Python. ``finish`` makes sure that
-it is not raised any later: the thread says first that it is about to (``_aiming``), then, under the lock, looks whether
-the same thing still runs. So whoever ends finds ``_aiming`` set, or is not found running; only in the first case it
-takes the lock.
+it is not raised any later: the thread says first that something is up (``is_alert``), then, under the lock, looks
+whether the same thing still runs. So whoever ends finds ``is_alert`` set, or is not found running; only in the first
+case it takes the lock.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Watchdog:
     """Watches one thread, the one that makes it.
 
     Attributes:
-        current: What runs there now, or None. Whoever begins something stores a new object here, and calls ``finish``
-            at its end.
+        current: What runs there now, or None. Whoever begins something stores a new object here; at its end None, and
+            calls ``finish`` if ``is_alert``.
+        is_alert: Something has run for long.
         stalled: Seconds that the thread was blocked in all, as far as it was noticed: leases move by so much.
     """
 
@@ -74,7 +75,6 @@ class Watchdog:
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
-        self._aiming: Any = None
         self._fired: Any = None
         # What the last look saw, since when, whether it was named, and when it is broken (again).
         self._seen: Any = None
@@ -83,6 +83,7 @@ class Watchdog:
         self._break_at = 0.0
         self._slow: tuple[Any, float] | None = None
         self.current: Any = None
+        self.is_alert = False
         self.stalled = 0.0
 
     @property
@@ -105,23 +106,20 @@ class Watchdog:
     # --- the loop's side
 
     def finish(self) -> bool:
-        """What ran has ended.
+        """What ran has ended; needed only if ``is_alert``, which is to be looked at after ``current`` was emptied.
 
         Safe to call twice: an exception that was on its way may have cut the first call short.
 
         Returns:
             Whether it was broken. Then nothing that it has done may be kept.
         """
-        ended, self.current = self.current, None
-        if self._slow is not None:
-            self._note_stall()
-        if self._aiming is None:
-            return False
+        self.current = None
+        self._note_stall()
         with self._lock:
             _raise_in_thread(self._target, _NOTHING)
             fired, self._fired = self._fired, None
-            self._aiming = None
-        return fired is not None and (ended is None or fired is ended)
+            self.is_alert = False
+        return fired is not None
 
     def _note_stall(self) -> None:
         slow, self._slow = self._slow, None
@@ -146,6 +144,7 @@ class Watchdog:
             return
         if self._slow is None or self._slow[0] is not current:
             self._slow = (current, self._since)
+            self.is_alert = True
         frame = sys._current_frames().get(self._target.value)
         if _is_importing(frame):  # that time is not counted
             self._seen = None
@@ -159,13 +158,11 @@ class Watchdog:
             self._break(current)
 
     def _break(self, current: Any) -> None:
-        self._aiming = current
+        self.is_alert = True
         with self._lock:
             if self.current is current:
                 self._fired = current
                 _raise_in_thread(self._target, ctypes.py_object(self._exception))
-            else:  # it has ended, and did not see that it was aimed at
-                self._aiming = None
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -61,7 +61,7 @@ async def journal():
     journal = MemoryJournal()
     async with hosted(journal, Long, activities=[step]) as runtime:
         await runtime.spawn(Long, id="long")
-        await until(lambda: (a := runtime._shard.find("long")).state.waiting)
+        await until(lambda: runtime._shard.find("long").state.waiting)
     return journal
 
 
@@ -141,7 +141,6 @@ async def test_a_commit_that_fails_while_a_run_is_loaded(journal):
     store = TroubledStore(MemoryStore(journal))
     async with hosted(store, Long, Short, activities=[step]) as runtime:
         handle = runtime.ref("long", Long)
-
 
         async def send():
             try:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from everact.journal import events as ev
 from everact.journal.blobs import Spiller
 from everact.journal.failures import Failure
-from everact.journal.fold import LETTERS_KEPT, RunState
+from everact.journal.fold import LETTERS_KEPT, Blame, RunState
 from everact.journal.payloads import NULL, Payload
 from everact.journal.row_checksum import sealed, unsealed
 from everact.journal.snapshots import decode_state, encode_open
@@ -200,10 +200,51 @@ def test_of_very_many_dead_letters_the_newest_are_kept_and_all_are_counted():
 def test_a_snapshot_of_before_dead_letters_were_counted_has_all_of_them():
     state = started(*[ev.Turn((ev.SignalReceived("a"),), (ev.HandlerFailed(2, WHY),))] * 3)
     needs, wake, kind, snapshot = msgspec.msgpack.decode(unsealed(encode_open(state, Spiller("0"))[0]))
-    old = snapshot[:-1]
+    old = snapshot[:12]
     old[old.index([old[10][0]] * 3)] = [old[10][0]] * (LETTERS_KEPT + 5)
     found = decode_state(sealed(msgspec.msgpack.encode([needs, wake, kind, old])))
     assert (len(found.dead_letters), found.dead_letter_count) == (LETTERS_KEPT, LETTERS_KEPT + 5)
+
+
+def test_a_lost_attempt_is_followed_by_another_and_says_why():
+    state = started(
+        ev.Turn((ev.SignalReceived("a"),), (ev.ActivityScheduled(1, "pay"), ev.ActivityScheduled(2, "ship"))),
+        ev.Turn((ev.AttemptLost(1, 1, "the process died", True, True, True),)),
+        ev.Turn((ev.AttemptLost(1, 2, "the machine died", False),)),
+        ev.Turn((ev.AttemptLost(1, 3, "the process died", True, True, False),)),
+    )
+    again = decode_state(encode_open(state, Spiller("0"))[0])
+    for each in (state, again, Spiller("0").spill_state(state)):
+        pending = each.activities[1]
+        assert (pending.attempt, pending.next_at) == (4, 0)
+        assert (pending.uncounted, pending.suspicions, pending.deaths) == (1, 2, 1)
+        assert pending.last_failure == Failure("AttemptLostError", message="the process died")
+        assert each.activities[2].attempt == 1
+
+
+def test_deaths_count_until_the_run_progresses():
+    deaths = [
+        ev.Turn((ev.RunBlamed("00", "turn", True),)),
+        ev.Turn((ev.RunBlamed("01", "turn", False),)),
+        ev.Turn((ev.RunBlamed("02", "query look", True),)),
+    ]
+    state = started(ev.Turn((ev.SignalReceived("a"),)), *deaths)
+    expected = {"turn": Blame(1, 2, "01"), "query look": Blame(1, 1, "02")}
+    again = decode_state(encode_open(state, Spiller("0"))[0])
+    for each in (state, again):
+        assert each.blame == expected
+        each.apply(ev.Received((ev.SignalReceived("b"),)), 200)
+        assert each.blame == expected
+        each.apply(ev.Turn((ev.RunReleased("by hand"),)), 200)
+        assert each.blame == {**expected, "turn": Blame(0, 2, "01")}
+        each.apply(ev.Turn((), (), tuple(each.unread)), 200)
+        assert each.blame == {}
+
+
+def test_the_end_forgets_deaths():
+    state = started(ev.Turn((ev.RunBlamed("00", "turn"),)))
+    state.apply(ev.Turn((), (ev.WorkflowTerminated(),)), 200)
+    assert state.blame == {}
 
 
 def test_conditions_wait_until_they_are_met():

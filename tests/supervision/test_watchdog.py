@@ -52,6 +52,12 @@ class Watched:
         self.dog.look()
 
 
+def end(watched):
+    """What the loop's side does at the end of something."""
+    watched.dog.current = None
+    return watched.dog.is_alert and watched.dog.finish()
+
+
 def spin(watched):
     """Something that runs until it is broken or told to go on."""
     watched.dog.current = ("turn",)
@@ -60,8 +66,8 @@ def spin(watched):
         while not watched.go_on:
             pass
     except Broken:
-        return "broken", watched.dog.finish()
-    return "ended", watched.dog.finish()
+        return "broken", end(watched)
+    return "ended", end(watched)
 
 
 def test_what_runs_long_is_named_once_with_its_stack():
@@ -117,7 +123,7 @@ def test_what_swallows_it_is_broken_again_and_known_as_broken():
             except Broken:
                 times += 1
                 seen.release()
-        return times, watched.dog.finish()
+        return times, end(watched)
 
     seen = threading.Semaphore(0)
     watched = Watched()
@@ -166,11 +172,15 @@ def test_what_has_ended_is_not_broken_and_neither_is_what_follows(monkeypatch):
         named=lambda *_: None,
     )
     first = dog.current = ("first",)
-    assert not dog.finish()
+    dog.current = None
+    assert not dog.is_alert
     dog.current = ("second",)
     dog._break(first)
     assert raised == []
+    dog.current = None
+    assert dog.is_alert
     assert not dog.finish()
+    assert not dog.is_alert
 
 
 def test_short_things_one_after_the_other_are_no_stall():
@@ -188,7 +198,8 @@ def test_short_things_one_after_the_other_are_no_stall():
         dog.current = ("turn", n)
         dog.look()
         clock.advance(1.5)
-        assert not dog.finish()
+        dog.current = None
+        assert not dog.is_alert
     assert named == []
     assert dog.stalled == 0
 
@@ -208,7 +219,7 @@ def test_imports_are_not_counted(tmp_path, monkeypatch):
         watched.dog.current = ("turn",)
         import slow_module_of_a_test  # noqa: F401
 
-        return watched.dog.finish()
+        return end(watched)
 
     watched = Watched()
     thread = watched.run(code)
