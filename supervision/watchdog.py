@@ -12,11 +12,14 @@ case it takes the lock.
 from __future__ import annotations
 
 import ctypes
+import logging
 import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
+
+log = logging.getLogger("everact.runtime")
 
 _raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _NOTHING: Any = ctypes.py_object()  # NULL, which takes back what is not raised yet; None would be raised
@@ -130,7 +133,10 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._end.wait(self.period):
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                log.exception("internal error in the watchdog; it goes on")
 
     def look(self) -> None:
         """See what runs, once; for the thread, and for tests."""

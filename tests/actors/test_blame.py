@@ -6,17 +6,20 @@ import logging
 import pytest
 from support.deaths import ATTEMPT, QUERY, START, TURN, VALIDATOR, Grave
 from support.hosting import gate, hosted, kinds, settled, until
+from support.stores import TroubledStore
 
 from everact import RetryPolicy, workflow
 from everact.exceptions import (
     ActivityError,
     AttemptLostError,
+    CommitUnknownError,
     QueryFailedError,
     UpdateRejectedError,
     WorkflowQuarantinedError,
 )
 from everact.journal.events import AttemptLost, RunBlamed
 from everact.journal.memory_store import MemoryJournal
+from everact.payloads import AesGcmCodec
 from everact.supervision import flight_recorder
 
 pytestmark = pytest.mark.usefixtures("keeps_code")
@@ -365,3 +368,87 @@ async def test_marks_of_outcomes_are_given_back(grave):
         assert not runtime._shard.marks._held
         history = await runtime.ref("run-0", Calls).fetch_history()
     assert "ActivityCompleted" in kinds(history)
+
+
+async def test_with_payload_codecs_it_is_the_same(grave):
+    codec = {"codecs": [AesGcmCodec({"k": bytes(32)}, active="k")]}
+    one = gate(retry_policy=RetryPolicy(maximum_attempts=2))
+    async with hosted(grave.store(), Notes, Calls, activities=[one.fn], **codec) as runtime:
+        await runtime.spawn(Notes, id="notes")
+        await runtime.spawn(Calls, id="calls")
+        await until(lambda: one.calls)
+    for deaths in (1, 2, 3):
+        grave.die((TURN, 1, 5), waiting=[(ATTEMPT, 2, 1, deaths)])
+        one = gate(retry_policy=RetryPolicy(maximum_attempts=2))
+        async with hosted(grave.store(), Notes, Calls, activities=[one.fn], **codec) as runtime:
+            description = await runtime.ref("calls", Calls).describe()
+            if deaths == 1:
+                [pending] = description.pending_activities
+                assert pending.last_failure.endswith("the process died while the attempt was in hand")
+                await until(lambda one=one: one.calls)
+            else:
+                result = await runtime.ref("calls", Calls).result()
+                assert result.startswith("maximum_attempts=2 reached: the process died")
+            description = await runtime.ref("notes", Notes).describe()
+    assert description.status == "quarantined"
+    assert "the process died 3 times" in description.failure
+
+
+async def test_a_commit_that_fails_while_suspects_run_alone(grave):
+    """The rebuild ends it: all go on, and no attempt is started twice."""
+    one = gate()
+    async with hosted(grave.store(), Calls, Notes, activities=[one.fn]) as runtime:
+        for name in "ab":
+            await runtime.spawn(Calls, id=name)
+        await runtime.spawn(Notes, id="notes")
+        await until(lambda: len(one.calls) == 2)
+    grave.die((ATTEMPT, 1, 1, 1))
+    again = gate()
+    store = TroubledStore(grave.store())
+    store.directory = str(grave.directory)
+    async with hosted(store, Calls, Notes, activities=[again.fn]) as runtime:
+        await until(lambda: again.calls)
+        assert runtime._shard.isolation is not None
+        store.failures = ["before"]
+        again.open.set()  # the outcome of what runs alone is the first to be written
+        for name in "ab":
+            try:
+                result = await runtime.ref(name, Calls).result()
+            except CommitUnknownError:
+                result = await runtime.ref(name, Calls).result()
+            assert result == "through"
+        assert runtime._shard.isolation is None
+        await runtime.ref("notes", Notes).signal(Notes.note, "x")
+    assert sorted(again.calls) == ["a", "a"]
+
+
+async def test_a_run_that_is_suspect_handles_what_it_has_alone(grave):
+    """It has an unread message from its last life; the others wait for it."""
+    order = []
+
+    @workflow.defn
+    class Tells:
+        def __init__(self) -> None:
+            self.told = False
+
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.wait_condition(lambda: self.told)
+
+        @workflow.signal
+        def tell(self, name: str) -> None:
+            order.append(name)
+            self.told = True
+
+    async with hosted(grave.store(), Tells) as runtime:
+        for name in "abc":
+            await runtime.spawn(Tells, id=name)
+    async with hosted(grave.store()) as runtime:  # their type is not there: what comes is received
+        for name in "abc":
+            await runtime.ref(name).signal("tell", name)
+    grave.die((TURN, 2, 5), (TURN, 3, 5))
+    async with hosted(grave.store(), Tells) as runtime:
+        for name in "abc":
+            await runtime.ref(name, Tells).result()
+    assert sorted(order[:2]) == ["b", "c"]
+    assert order[2:] == ["a"]
