@@ -109,6 +109,7 @@ class Passivation:
             or actor.attempts
             or actor.outcomes
             or shard.actors.get(actor.key) is not actor
+            or shard.newest.get(actor.workflow_id) is not actor  # a start that will replace it is on its way
         ):
             return
         row = shard.index.rows.get(actor.key)
