@@ -46,8 +46,9 @@ class Passivation:
         used.move_to_end(actor.key)
 
     def forget(self, actor: WorkflowActor) -> None:
-        """A run has ended, or was made anew."""
-        self._used.pop(actor.key, None)
+        """A run has ended, or nobody has asked an ended one for long; one with something to do goes when it is done."""
+        if not self._is_busy(actor):
+            self._used.pop(actor.key, None)
 
     def clear(self) -> None:
         """Every run is made anew."""

@@ -430,7 +430,7 @@ class Compactor:
             row.stored_status = move.run.status
             row.wake = move.wake
             index.requests.stored(new.key, len(move.requests))
-            if not len(row) and row.is_closed:
+            if not len(row) and (row.is_closed or self._state_of(new.key) is None):
                 index.drop(row)
         if step.drops:
             self._sealed_before = 0

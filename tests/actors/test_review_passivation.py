@@ -7,6 +7,7 @@ from support.codecs import Wrapping, holding
 from support.hosting import hosted, settled
 
 from everact import workflow
+from everact.actors import shard
 from everact.journal.memory_store import MemoryJournal
 
 pytestmark = pytest.mark.usefixtures("keeps_code")
@@ -47,3 +48,26 @@ async def test_a_run_that_is_being_replaced_stays_until_it_is(asks):
             await third
         await settled(runtime)
         assert await statuses(runtime, "a") == ["running"] + ["terminated"] * (1 + asks)
+
+
+async def test_who_has_left_leaves_nothing_behind_once_the_log_was_moved():
+    async with hosted(MemoryJournal(), Waits, max_cached_workflows=1) as runtime:
+        for n in range(60):
+            await runtime.spawn(Waits, id=str(n))
+        for _ in range(20):  # what moves the log on
+            await runtime.ref("0", Waits).terminate()
+            await runtime.spawn(Waits, id="0")
+        await settled(runtime)
+        assert len(runtime._shard.index.rows) < 10
+
+
+async def test_ended_runs_that_were_asked_are_not_kept_beyond_their_number(monkeypatch):
+    monkeypatch.setattr(shard, "CLOSED_KEPT", 2)
+    async with hosted(MemoryJournal(), Waits, max_cached_workflows=50) as runtime:
+        for n in range(10):
+            await runtime.spawn(Waits, id=str(n))
+            await runtime.ref(str(n)).terminate()
+            assert (await runtime.ref(str(n)).describe()).status == "terminated"
+        await settled(runtime)
+        kept = runtime._shard._recently_closed.keys()
+        assert len(kept) == 2 and not runtime._shard.passivation._used.keys() - kept
