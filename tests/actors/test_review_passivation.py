@@ -1,14 +1,19 @@
 """Passivation against everything that may happen at the same moment."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
+from support.clock import ManualClock
 from support.codecs import Wrapping, holding
-from support.hosting import hosted, settled
+from support.hosting import hosted, settled, tick
+from support.stores import DelegatingStore
 
 from everact import workflow
-from everact.actors import shard
-from everact.journal.memory_store import MemoryJournal
+from everact.actors import horizon, shard
+from everact.exceptions import JournalAccessError
+from everact.journal.memory_store import MemoryJournal, MemoryStore
+from everact.journal.tables import Table
 
 pytestmark = pytest.mark.usefixtures("keeps_code")
 
@@ -23,6 +28,13 @@ class Waits:
     @workflow.query
     def look(self) -> int:
         return 1
+
+
+@workflow.defn
+class Sleeps:
+    @workflow.run
+    async def run(self, seconds: float) -> None:
+        await workflow.sleep(seconds)
 
 
 async def statuses(runtime, workflow_id):
@@ -71,3 +83,45 @@ async def test_ended_runs_that_were_asked_are_not_kept_beyond_their_number(monke
         await settled(runtime)
         kept = runtime._shard._recently_closed.keys()
         assert len(kept) == 2 and not runtime._shard.passivation._used.keys() - kept
+
+
+class HiddenDue(DelegatingStore):
+    """The next readings of what falls due fail: ``failures`` says by what; None is none."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.failures = []
+
+    def rows(self, table, start=b"", stop=None, *, reverse=False):
+        if table is Table.DUE and self.failures and (error := self.failures.pop(0)) is not None:
+            raise error
+        return super().rows(table, start, stop, reverse=reverse)
+
+
+@pytest.mark.parametrize("error", [JournalAccessError("not now"), OSError("not now")], ids=["ours", "another"])
+@pytest.mark.parametrize("good", [0, 1])
+async def test_what_falls_due_is_looked_up_once_again_after_an_error(error, good):
+    clock = ManualClock()
+    store = HiddenDue(MemoryStore(MemoryJournal()))
+    far = horizon.HORIZON / 1_000_000
+    async with hosted(store, Sleeps, Waits, clock=clock, max_cached_workflows=1) as runtime:
+        shard = runtime._shard
+        sleepers = [await runtime.spawn(Sleeps, 3 * far, id=f"nap{n}") for n in range(3)]
+
+        async def others():
+            for n in range(8):
+                await runtime.spawn(Waits, id=str(n), if_running="replace")
+            await settled(runtime)
+
+        await others()
+        assert not [name for name in shard.newest if name.startswith("nap")]
+        store.failures += [None] * good + [error]
+        await tick(runtime, clock, far / 2 + 1)
+        assert not any(store.failures)
+        late = await runtime.spawn(Sleeps, 3 * far, id="nap3")
+        await others()
+        for _ in range(10):
+            assert sum(entry[2] is horizon._next for entry in shard.timers._heap) <= 1
+            await tick(runtime, clock, far / 3)
+        for sleeper in [*sleepers, late]:
+            assert await sleeper.result(timeout=timedelta(seconds=5)) is None
