@@ -106,7 +106,7 @@ class Passivation:
             or state.unread
             or state.stall is not None
             or actor.result_waiters
-            or actor.update_waiters
+            or any(not waiter.done() for waiters in actor.update_waiters.values() for waiter in waiters)
             or actor.attempts
             or actor.outcomes
             or shard.actors.get(actor.key) is not actor

@@ -25,6 +25,10 @@ class Waits:
         await workflow.wait_condition(lambda: False)
         return word
 
+    @workflow.update
+    async def never(self) -> None:
+        await workflow.wait_condition(lambda: False)
+
     @workflow.query
     def look(self) -> int:
         return 1
@@ -125,3 +129,14 @@ async def test_what_falls_due_is_looked_up_once_again_after_an_error(error, good
             await tick(runtime, clock, far / 3)
         for sleeper in [*sleepers, late]:
             assert await sleeper.result(timeout=timedelta(seconds=5)) is None
+
+
+async def test_callers_that_have_gone_away_keep_no_run_in_memory():
+    async with hosted(MemoryJournal(), Waits, max_cached_workflows=1) as runtime:
+        a = await runtime.spawn(Waits, id="a")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await a.ask(Waits.never)
+        await runtime.spawn(Waits, id="b")
+        await settled(runtime)
+        assert "a" not in runtime._shard.newest
