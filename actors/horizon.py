@@ -66,7 +66,7 @@ class Horizon:
         with self._looking(since):
             # From here on nobody leaves who falls due before that: the rows are gone through once.
             self.until = max(since, self._shard.now()) + HORIZON
-            self._some(iter(due_runs(self._shard.store, since, self.until)), since)
+            self._some(due_runs(self._shard.store, since, self.until), since)
 
     def _some(self, keys: Iterator[int], since: int) -> None:
         """Bring in a few runs at a time: there may be very many, and there is time."""

@@ -180,10 +180,11 @@ def open_runs(store: JournalStore) -> Iterator[tuple[int, OpenRun]]:
         yield NUMBER.unpack(key)[0], run
 
 
-def due_runs(store: JournalStore, after: int, until: int) -> list[int]:
-    """Keys of the runs that the tables hold as due in this time, microseconds, the last moment left out."""
-    rows = store.rows(Table.DUE, NUMBER.pack(after), NUMBER.pack(until))
-    return [PAIR.unpack(key)[1] for key, _ in rows if len(key) == PAIR.size]
+def due_runs(store: JournalStore, after: int, until: int) -> Iterator[int]:
+    """Yield the keys of the runs that the tables hold as due in this time, microseconds, the last moment left out."""
+    for key, _ in store.rows(Table.DUE, NUMBER.pack(after), NUMBER.pack(until)):
+        if len(key) == PAIR.size:
+            yield PAIR.unpack(key)[1]
 
 
 def has_due_runs(store: JournalStore, after: int) -> bool:

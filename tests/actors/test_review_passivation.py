@@ -131,6 +131,33 @@ async def test_what_falls_due_is_looked_up_once_again_after_an_error(error, good
             assert await sleeper.result(timeout=timedelta(seconds=5)) is None
 
 
+async def test_what_falls_due_is_read_a_little_at_a_time(monkeypatch):
+    monkeypatch.setattr(horizon, "SLICE", 2)
+    clock = ManualClock()
+    read = []
+
+    class Counted(DelegatingStore):
+        def rows(self, table, start=b"", stop=None, *, reverse=False):
+            for row in super().rows(table, start, stop, reverse=reverse):
+                read.extend([row] * (table is Table.DUE))
+                yield row
+
+    far = horizon.HORIZON / 1_000_000
+    async with hosted(
+        Counted(MemoryStore(MemoryJournal())), Sleeps, Waits, clock=clock, max_cached_workflows=1
+    ) as runtime:
+        sleepers = [await runtime.spawn(Sleeps, 2 * far) for _ in range(9)]
+        for n in range(8):
+            await runtime.spawn(Waits, id=str(n), if_running="replace")
+        await settled(runtime)
+        clock.advance(3 * far)
+        read.clear()
+        runtime._shard.timers.check()
+        assert len(read) == 2
+        for sleeper in sleepers:
+            await sleeper.result(timeout=timedelta(seconds=5))
+
+
 async def test_callers_that_have_gone_away_keep_no_run_in_memory():
     async with hosted(MemoryJournal(), Waits, max_cached_workflows=1) as runtime:
         a = await runtime.spawn(Waits, id="a")
