@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .errors import JournalCorruptError
 from .events import WITH_DIGEST, WorkflowStarted, decode_record
@@ -19,6 +19,8 @@ from .run_row import RunRow
 from .snapshots import HAS_ACTIVITIES, OpenRun, decode_open
 from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry, JournalStore, Tables
 from .tables import NUMBER, PAIR, Table
+
+T = TypeVar("T")
 
 log = logging.getLogger("everact.runtime")
 
@@ -41,13 +43,17 @@ class Loaded(NamedTuple):
 
 def load(store: JournalStore) -> Loaded:
     """Scan the log and build the overlay, in one go; errors as of ``load_in_steps``."""
-    steps = load_in_steps(store)
+    return at_once(load_in_steps(store))
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """What steps return, without a pause between them."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            loaded: Loaded = end.value
-            return loaded
+            result: T = end.value
+            return result
 
 
 def load_in_steps(store: JournalStore) -> Generator[None, None, Loaded]:

@@ -7,11 +7,11 @@ import pytest
 from support.clock import ManualClock
 from support.codecs import Wrapping, holding
 from support.hosting import hosted, settled, tick
-from support.stores import DelegatingStore
+from support.stores import DelegatingStore, TroubledStore
 
 from everact import workflow
 from everact.actors import horizon, shard
-from everact.exceptions import JournalAccessError
+from everact.exceptions import CommitUnknownError, JournalAccessError
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.tables import Table
 
@@ -167,3 +167,32 @@ async def test_callers_that_have_gone_away_keep_no_run_in_memory():
         await runtime.spawn(Waits, id="b")
         await settled(runtime)
         assert "a" not in runtime._shard.newest
+
+
+class StepClock(ManualClock):
+    """Each look at it costs time."""
+
+    def steady(self):
+        self._steady += 0.002
+        return self._steady
+
+
+async def test_others_have_their_turn_while_a_rebuild_looks_for_runs_with_something_to_do(monkeypatch):
+    calls = []
+    rebuild = shard.Shard._rebuild
+    monkeypatch.setattr(shard.Shard, "_rebuild", lambda *args: (calls.append(args), rebuild(*args)))
+    store = TroubledStore(MemoryStore(MemoryJournal()))
+    async with hosted(store, Sleeps, Waits, clock=StepClock(), max_cached_workflows=1) as runtime:
+        sleeper = await runtime.spawn(Sleeps, 10)
+        for n in range(60):
+            await runtime.spawn(Waits, id=str(n))
+        for _ in range(8):
+            await runtime.spawn(Waits, id="0", if_running="replace")
+        await settled(runtime)
+        assert len(runtime._shard.actors) < 5
+        store.failures.append("before")
+        with pytest.raises(CommitUnknownError):
+            await runtime.spawn(Waits, id="0", if_running="replace")
+        await settled(runtime)
+        assert len(calls) > 20
+        assert sleeper.workflow_id in runtime._shard.newest
