@@ -156,7 +156,19 @@ class Lives:
             if run is None:
                 await self.start(name, None)
                 continue
-            kinds = ["add", "add", "nap", "total", "reach", "look", "describe", "start", "end", "terminate", "again"]
+            kinds = [
+                "add",
+                "add",
+                "nap",
+                "total",
+                "reach",
+                "look",
+                "describe",
+                "start",
+                "end",
+                "terminate",
+                "again",
+            ]
             await getattr(self, self.rng.choice(kinds))(name, run)
 
     async def start(self, name, run):
@@ -321,7 +333,6 @@ class Lives:
                 self.runs[name] = [run for run in self.runs[name] if run.status == "running"]
                 await self.check()
         return []
-
 
     async def finish(self):
         """End all runs: nobody who waits for one waits for ever."""

@@ -102,7 +102,9 @@ class HiddenDue(DelegatingStore):
         return super().rows(table, start, stop, reverse=reverse)
 
 
-@pytest.mark.parametrize("error", [JournalAccessError("not now"), OSError("not now")], ids=["ours", "another"])
+@pytest.mark.parametrize(
+    "error", [JournalAccessError("not now"), OSError("not now")], ids=["ours", "another"]
+)
 @pytest.mark.parametrize("good", [0, 1])
 async def test_what_falls_due_is_looked_up_once_again_after_an_error(error, good):
     clock = ManualClock()
