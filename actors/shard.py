@@ -415,6 +415,7 @@ class Shard:
         actor = self._recently_closed.pop(key, None)
         if actor is not None:
             self._closed_bytes -= actor.state.answer_bytes
+            self.passivation.forget(actor)
             actor.drop_instance()
 
     def forget(self, actor: WorkflowActor) -> None:

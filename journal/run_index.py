@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from .blobs import whole_entry
 from .errors import JournalCorruptError
-from .events import Record, WorkflowStarted, decode_record
+from .events import Record, WorkflowStarted
 from .fold import RunState
 from .history_values import HistoryCodec
 from .request_ids import RequestIds
-from .run_history import apply_newer, log_entries, moved_state, read_history
+from .run_history import apply_newer, decoded, log_entries, moved_state, read_history
 from .run_repair import LostRunError, remade_row
 from .run_row import INDEX_BITS, RunRow
 from .run_status import CLOSED, flagged_status
@@ -311,8 +311,8 @@ class RunIndex:
             return [whole_entry(entry, tables) for entry in found]
 
     def records(self, row: RunRow) -> list[tuple[int, Record]]:
-        """A run's durable records as ``(time in microseconds, record)``."""
-        return [(entry.at, decode_record(entry.body)) for entry in self.entries(row)]
+        """A run's durable records as ``(time in microseconds, record)``; errors as of ``entries``."""
+        return [(entry.at, decoded(entry)) for entry in self.entries(row)]
 
     def state(self, row: RunRow) -> RunState:
         """The fold of a run's durable records, from its snapshot where there is one."""
