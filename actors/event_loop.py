@@ -51,9 +51,11 @@ class LoopHost(Protocol):
 
     Attributes:
         read_only: True inside queries and validators.
+        guard: ``warn``, ``strict`` or ``off``: what turns are guarded against, see ``turn_guard``.
     """
 
     read_only: bool
+    guard: str
 
     def loop_time(self) -> float:
         """Seconds, deterministic: the time of the event being delivered."""

@@ -47,6 +47,7 @@ from .intake import Intake, coming
 from .mailbox import Reply
 from .outage import Outage
 from .timers import TimerQueue
+from .turn_guard import Guard
 from .workflow_actor import WorkflowActor
 from .workflow_logger import workflow_logger
 
@@ -77,6 +78,7 @@ class Shard:
         starts: Starts with a request id whose runs are open, by workflow id and request id.
         coder: Runs the payload codecs; None when there are none.
         sizes: Checks how large stored values are.
+        guard: What turns are guarded against.
         digest_key: Key for the digests of requests; empty when no payload codec has one.
     """
 
@@ -97,7 +99,9 @@ class Shard:
         limits: SpaceLimits,
         codecs: Sequence[PayloadCodec] = (),
         payload_limits: PayloadLimits | None = None,
+        guard: Guard = "warn",
     ) -> None:
+        self.guard: Guard = guard
         self.store = store
         self.loop = loop
         self.clock = clock

@@ -397,7 +397,7 @@ class WorkflowActor:
         """
         assert self.definition is not None
         shard = self.shard
-        instance = WorkflowInstance(self.definition, shard.activities, shard.converter)
+        instance = WorkflowInstance(self.definition, shard.activities, shard.converter, shard.guard)
         if self.state.last_event:
             try:
                 records = shard.records(self) if self.coding is None else self.coding.history()

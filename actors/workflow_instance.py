@@ -28,6 +28,7 @@ from .failure_conversion import error_of, failure_of, is_failure
 from .handlers import MessageHandlers
 from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
+from .turn_guard import Guard
 
 log = logging.getLogger("everact.runtime")
 
@@ -79,6 +80,7 @@ class WorkflowInstance:
         "_waits",
         "_wall",
         "cancel_requested",
+        "guard",
         "handlers",
         "logs",
         "loop",
@@ -99,12 +101,14 @@ class WorkflowInstance:
         definition: WorkflowDefinition,
         activities: Mapping[str, ActivityDefinition],
         converter: PayloadConverter,
+        guard: Guard = "warn",
     ) -> None:
         self._definition = definition
         self._activities = activities
         self._converter = converter
         self.loop: WorkflowLoop = WorkflowLoop(self)  # type: ignore[abstract]  # the rest refuses at run time
         self.read_only = False
+        self.guard = guard
         self.replaying = False
         self.started: ev.WorkflowStarted = None  # type: ignore[assignment]  # set by the first turn
         self.started_at = 0
