@@ -227,6 +227,19 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """The tasks that ended with an error which nobody has looked at, oldest first."""
         return [task for task in self._failed if task._log_traceback]
 
+    def close_generators(self) -> None:
+        """At the end of a run: close the async generators that wait at a ``yield``, the newest first.
+
+        Only inside a turn. What their ``finally`` blocks wait for does not come any more. Generators that wait
+        inside an ``await`` of theirs are left as they are, as the tasks that wait for them.
+        """
+        kept, self._generators = self._generators, None
+        for generator in reversed(kept or ()):
+            if generator.ag_frame is not None and not generator.ag_running:
+                self.create_task(_close(generator), name=f"aclose of {generator!r}".partition(" at 0x")[0])
+        if kept:
+            self.run_until_idle()
+
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> TimerHandle | None:
@@ -446,6 +459,10 @@ def _close_unstarted(coro: Any) -> None:
     # Otherwise "was never awaited" would follow the error.
     if asyncio.iscoroutine(coro) and not asyncio.isfuture(coro):
         coro.close()
+
+
+async def _close(generator: AsyncGenerator[Any, Any]) -> None:
+    await generator.aclose()
 
 
 def _generator_started(generator: AsyncGenerator[Any, Any]) -> None:

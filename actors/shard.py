@@ -75,6 +75,7 @@ class Shard:
         housekeeping: Sees to retention, and to what compaction has to do while nothing is appended.
         error: Why the shard has stopped for good, or None.
         outage: Whether the journal cannot be opened again just now.
+        detached: How many coroutines refused to end when their run left memory, by workflow type.
         starts: Starts with a request id whose runs are open, by workflow id and request id.
         coder: Runs the payload codecs; None when there are none.
         sizes: Checks how large stored values are.
@@ -127,6 +128,7 @@ class Shard:
         self._pump_scheduled = False
         self._idle: asyncio.Future[None] | None = None
         self.starts: dict[tuple[str, str], WorkflowActor] = {}
+        self.detached: dict[str, int] = {}
         self._failures = 0
         self._step_failed = False
         self._rebuild_handle: asyncio.TimerHandle | None = None
@@ -437,6 +439,18 @@ class Shard:
     def purged(self, key: int) -> None:
         """A run is gone from the journal."""
         self._drop_closed(key)
+
+    def note_detached(self, actor: WorkflowActor, refused: int) -> None:
+        """Code of a run has swallowed the end of its time in memory; said once for each type."""
+        assert actor.definition is not None
+        name = actor.definition.name
+        if name not in self.detached:
+            text = (
+                "workflow %r (%s) left memory, but %d of its coroutines refused to end: they catch GeneratorExit "
+                "in a loop. They are cut off, and may stay in memory. Let it pass: 'except Exception' does."
+            )
+            log.warning(text, actor.workflow_id, name, refused)
+        self.detached[name] = self.detached.get(name, 0) + refused
 
     def emit_logs(self, records: list[logging.LogRecord]) -> None:
         """Let log records of durable turns go."""

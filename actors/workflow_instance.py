@@ -166,6 +166,7 @@ class WorkflowInstance:
                         self.loop.run_until_idle()
                 self._settle()
                 if self.outcome is None and self._main is not None and self._main.done():
+                    self.loop.close_generators()
                     self._end(self._main)
         except (WorkflowCrashedError, KeyboardInterrupt):
             raise
@@ -285,9 +286,9 @@ class WorkflowInstance:
         """Whether the user's object was made and run was entered."""
         return self._main is not None
 
-    def discard(self) -> None:
-        """Drop the code from memory without letting it act."""
-        self.loop.discard()
+    def discard(self) -> int:
+        """Drop the code from memory without letting it act; returns how many of its coroutines refused to end."""
+        return self.loop.discard()
 
     # --- deliveries
 
