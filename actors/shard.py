@@ -35,6 +35,7 @@ from ..journal.space import SpaceLimits
 from ..journal.store import JournalStore
 from ..journal.writer import Batch, GroupCommit
 from . import recovery
+from .asyncio_generators import give_back_generators, take_generators
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .dispatcher import Dispatcher
 from .errors import (
@@ -189,6 +190,7 @@ class Shard:
         """Let every ready actor handle its mailbox, then send what they wrote to the disk."""
         ready = self._ready
         end = self.clock.steady() + PUMP_SLICE
+        generators = take_generators()
         try:
             while ready and self.writer.error is None:
                 actor = ready.popleft()
@@ -203,6 +205,7 @@ class Shard:
             self.writer.abandon(self.stopped())  # the turn may have left a part of itself
             raise
         finally:
+            give_back_generators(generators)
             self.writer.flush()
             # After a failed commit the mailboxes wait for the next incarnation of the writer.
             again = bool(ready) and self.writer.error is None

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from everact.actors import asyncio_discard, event_loop
+from everact.actors import asyncio_discard, asyncio_generators, event_loop
 from everact.actors.asyncio_discard import CLOSE_TRIES, REFUSALS
 from everact.actors.event_loop import (
     ForbiddenInWorkflowError,
@@ -78,6 +78,20 @@ def test_a_turn_sets_the_running_loop_and_gives_it_back(host, loop):
         assert loop.is_running()
     assert not loop.is_running()
     assert asyncio._get_running_loop() is None
+    assert sys.get_asyncgen_hooks() == hooks
+
+
+def test_turns_in_a_row_change_the_hooks_of_generators_once(host):
+    hooks = sys.get_asyncgen_hooks()
+    outer = asyncio_generators.take_generators()
+    ours = sys.get_asyncgen_hooks()
+    assert outer == hooks != ours
+    host.turn()
+    assert sys.get_asyncgen_hooks() == ours
+    assert asyncio_generators.take_generators() is None
+    asyncio_generators.give_back_generators(None)
+    assert sys.get_asyncgen_hooks() == ours
+    asyncio_generators.give_back_generators(outer)
     assert sys.get_asyncgen_hooks() == hooks
 
 
