@@ -164,9 +164,7 @@ CALLS_WITHOUT_ARGUMENTS: dict[str, Rule] = {
 #: Methods that only one kind of object has, by name.
 METHODS: dict[str, Rule] = _names(THREADS, "", "run_in_executor call_soon_threadsafe")
 #: Methods of paths; looked for in files that import pathlib.
-PATH_METHODS: dict[str, Rule] = _names(
-    FILES, "", "read_text read_bytes write_text write_bytes iterdir mkdir unlink touch is_file is_dir"
-)
+PATH_METHODS: dict[str, Rule] = _names(FILES, "", "read_text read_bytes write_text write_bytes iterdir")
 
 #: Values whose mere use is wrong.
 VALUES: dict[str, Rule] = {

@@ -293,6 +293,14 @@ def test_a_finding_has_all_that_a_tool_needs():
     )
 
 
+def test_places_are_those_of_a_trace_and_columns_are_characters():
+    source = (
+        "from everact import workflow\nimport pathlib, time\n@workflow.defn\nclass W:\n  def run(self):  # \f\n"
+        "    'ä', '\U0001f600', time.time()\n    pathlib.Path(\n     'ä'\n    ).read_text(\n    )\n    (\n  open)()\n"
+    )
+    assert [(f.line, f.column) for f in check_source(source, "x")] == [(6, 15), (9, 7), (12, 3)]
+
+
 def test_every_rule_says_what_to_do():
     rules = itertools.chain(
         *(table.values() for table in (CALLS, CALLS_WITHOUT_ARGUMENTS, METHODS, PATH_METHODS, VALUES)),
