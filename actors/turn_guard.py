@@ -18,6 +18,7 @@ import re
 import sys
 import sysconfig
 import threading
+import zoneinfo
 from asyncio import _get_running_loop
 from collections.abc import Callable
 from itertools import islice
@@ -78,6 +79,10 @@ _BOUNDARY = frozenset(
 _ROOM = __name__.rpartition(".")[0]
 _PACKAGE = __name__.partition(".")[0]
 _STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_ZONES = tuple(folder + os.sep for folder in zoneinfo.TZPATH)
+_PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
+#: Events whose first argument is what is read.
+_READS = frozenset(["open", "os.listdir", "os.scandir"])
 
 _installing = threading.Lock()
 _installed: set[str] = set()
@@ -107,18 +112,18 @@ def _audit(
         if isinstance(loop, kind):
             name, rule = refused[event]
             what = args[0] if args and isinstance(args[0], str) else None
-            if event != "open" or not _is_time_zone(what):
+            if what is None or event not in _READS or not _is_installed(what, args):
                 _refuse(loop, name if what is None else f"{name}({what!r})", rule)
 
 
-def _is_time_zone(path: str | None) -> bool:
-    """Whether a file is one that zoneinfo reads, which it does from C: no frame shows it."""
-    zones = sys.modules.get("zoneinfo")
-    return (
-        zones is not None
-        and path is not None
-        and path.startswith(tuple(f"{folder}/" for folder in zones.TZPATH))
-    )
+def _is_installed(path: str, args: tuple[Any, ...]) -> bool:
+    """Whether a library reads what was installed with it or with the system: time zones, translations, certificates.
+
+    As an import it is the same wherever the same code is; and zoneinfo reads from C, where no frame shows it.
+    """
+    if not (path.startswith((*_STDLIB, *_ZONES)) or _PACKAGES.search(path)):
+        return False
+    return len(args) < 3 or not args[2] & (os.O_WRONLY | os.O_RDWR)  # it is (path, mode, flags) for open
 
 
 def _refuse(loop: WorkflowLoop, call: str, rule: Rule) -> None:
@@ -145,7 +150,7 @@ def _refuse(loop: WorkflowLoop, call: str, rule: Rule) -> None:
             if _is_allowed(frame):
                 return
             outermost = f"{filename}:{frame.f_lineno}"
-            if not place and "-packages" not in filename:
+            if not place and not _PACKAGES.search(filename):
                 place = outermost
         frame = frame.f_back
     if loop.discarded:
@@ -155,7 +160,9 @@ def _refuse(loop: WorkflowLoop, call: str, rule: Rule) -> None:
 
 
 def _is_stdlib(filename: str) -> bool:
-    return filename.startswith("<frozen ") or (filename.startswith(_STDLIB) and "-packages" not in filename)
+    return filename.startswith("<frozen ") or (
+        filename.startswith(_STDLIB) and not _PACKAGES.search(filename)
+    )
 
 
 def _is_allowed(frame: FrameType) -> bool:

@@ -347,6 +347,16 @@ async def test_what_the_interpreter_reads_for_itself_is_no_file_access():
     assert len(read) == 1
 
 
+async def test_what_is_installed_may_be_read_and_not_be_written():
+    """Libraries load translations, certificates and tables when they first need them."""
+    for path in (json.__file__, pydantic.__file__):
+        assert int(await result_of(lambda path=path: len(pathlib.Path(path).read_text()))) > 0
+        assert await result_of(lambda path=path: "__init__.py" in os.listdir(os.path.dirname(path))) == "True"
+        for mode in ("a", "r+"):
+            assert "open(" in await refused(lambda path=path, mode=mode: open(path, mode))
+        assert "os.remove(" in await refused(lambda path=path: os.remove(path + ".nowhere"))
+
+
 async def test_records_of_other_loggers_reach_their_handlers(tmp_path):
     """A handler's files and sockets are the program's, not the workflow's."""
     handler = logging.handlers.RotatingFileHandler(tmp_path / "log", maxBytes=1, backupCount=2, delay=True)
