@@ -111,7 +111,7 @@ def _audit(
         loop = running()
         if isinstance(loop, kind):
             name, rule = refused[event]
-            what = args[0] if args and isinstance(args[0], str) else None
+            what = os.fspath(args[0]) if args and isinstance(args[0], str | os.PathLike) else None
             if what is None or event not in _READS or not _is_installed(what, args):
                 _refuse(loop, name if what is None else f"{name}({what!r})", rule)
 
@@ -138,7 +138,7 @@ def _refuse(loop: WorkflowLoop, call: str, rule: Rule) -> None:
     place = outermost = ""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
+        module = frame.f_globals.get("__name__") or ""
         name = frame.f_code.co_name
         package = module.partition(".")[0]
         if package in _LET_THROUGH or name == "__del__" or (module == "weakref" and name == "__call__"):

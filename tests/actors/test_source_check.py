@@ -3,15 +3,18 @@
 import importlib.util
 import itertools
 import logging
+import re
 import sys
 import textwrap
 import warnings
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from support.hosting import hosted
 
 from everact import Runtime, workflow
+from everact.actors import determinism_rules
 from everact.actors.determinism_rules import (
     CALLS,
     CALLS_WITHOUT_ARGUMENTS,
@@ -19,6 +22,7 @@ from everact.actors.determinism_rules import (
     METHODS,
     PATH_METHODS,
     VALUES,
+    Rule,
 )
 from everact.actors.source_check import Finding, check_class, check_source, check_workflows, findings_of
 from everact.exceptions import DeterminismWarning, RegistrationError
@@ -309,6 +313,12 @@ def test_every_rule_says_what_to_do():
     for rule in rules:
         assert rule.why and rule.advice
         assert rule.severity == {"1": "error", "2": "warning", "3": "hint"}[rule.code[2]]
+
+
+def test_the_page_lists_every_code():
+    page = Path(__file__).parents[2] / "docs" / "determinism.md"
+    listed = set(re.findall(r"^\| (EV\d\d\d) \|", page.read_text(encoding="utf-8"), re.MULTILINE))
+    assert listed == {rule.code for rule in vars(determinism_rules).values() if isinstance(rule, Rule)}
 
 
 def test_what_a_workflow_class_is():

@@ -352,6 +352,7 @@ async def test_what_is_installed_may_be_read_and_not_be_written():
     for path in (json.__file__, pydantic.__file__):
         assert int(await result_of(lambda path=path: len(pathlib.Path(path).read_text()))) > 0
         assert await result_of(lambda path=path: "__init__.py" in os.listdir(os.path.dirname(path))) == "True"
+        assert await result_of(lambda path=path: len(os.listdir(pathlib.Path(path).parent)) > 1) == "True"
         for mode in ("a", "r+"):
             assert "open(" in await refused(lambda path=path, mode=mode: open(path, mode))
         assert "os.remove(" in await refused(lambda path=path: os.remove(path + ".nowhere"))
