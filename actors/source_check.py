@@ -133,13 +133,12 @@ def check_class(cls: type[Any]) -> list[Finding]:
     if not source:
         raise SourceMissingError(f"there is no source of {path}")
     try:
-        module = _module(source, path)
-    except (SyntaxError, ValueError) as error:
-        raise SourceMissingError(f"{path} cannot be read as Python: {error}") from error
-    for node, scope in module.classes:
-        first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-        if node.name == cls.__name__ and first <= line <= (node.end_lineno or first):
-            return sorted(set(module.check(node, scope)))
+        for node, scope in (module := _module(source, path)).classes:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            if node.name == cls.__name__ and first <= line <= (node.end_lineno or first):
+                return sorted(set(module.check(node, scope)))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise SourceMissingError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
     raise SourceMissingError(f"{path} has no class {cls.__name__} at line {line}: it has changed")
 
 

@@ -256,6 +256,26 @@ def test_wrong_calls_raise_as_in_asyncio():
     drive(main)
 
 
+@pytest.mark.skipif(not hasattr(asyncio.Queue, "shutdown"), reason="since Python 3.13")
+def test_a_queue_that_is_shut_down_wakes_all_in_order():
+    async def main(host):
+        queue = asyncio.Queue(1)
+
+        async def get(name):
+            try:
+                await queue.get()
+            except asyncio.QueueShutDown:
+                host.log.append(name)
+
+        readers = {asyncio.create_task(get(name)) for name in "edcba"}
+        await asyncio.sleep(0)
+        queue.shutdown()
+        await asyncio.wait(readers)
+        return host.log
+
+    assert drive(main) == list("edcba")
+
+
 def test_several_readers_of_as_completed_each_get_one():
     async def main(host):
         results = asyncio.as_completed([scenarios.act(host, name, i) for i, name in enumerate("abc", 1)])

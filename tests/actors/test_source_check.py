@@ -467,6 +467,23 @@ def test_a_file_that_is_no_python_or_has_changed_is_no_failure(tmp_path):
         assert warned(space["A"]) == []
 
 
+def test_code_that_is_too_deep_to_walk_is_no_failure(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "everact.runtime")
+    path = tmp_path / "deep.py"
+    # Deeper than the walk of an expression, which takes two Python frames for each level.
+    deep = "not " * (sys.getrecursionlimit() - 300) + "1"
+    path.write_text(f"@workflow.defn\nclass A:\n    @workflow.run\n    async def run(self): {deep}\n")
+    space = {"workflow": workflow, "__name__": "too_deep"}
+    try:
+        code = compile(path.read_text(), str(path), "exec")
+    except (RecursionError, MemoryError, SyntaxError):
+        pytest.skip("this Python does not compile it either")
+    exec(code, space)
+    assert warned(space["A"]) == []
+    (record,) = caplog.records
+    assert "deep.py cannot be read: RecursionError" in record.getMessage()
+
+
 def test_the_file_of_a_workflow_is_neither_run_nor_imported_again(tmp_path):
     """I01: imports that a workflow does not use are no business of its check."""
     path = tmp_path / "once.py"
