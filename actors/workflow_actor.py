@@ -397,7 +397,7 @@ class WorkflowActor:
         """
         assert self.definition is not None
         shard = self.shard
-        instance = WorkflowInstance(self.definition, shard.activities, shard.converter)
+        instance = WorkflowInstance(self.definition, shard.activities, shard.converter, shard.guard)
         if self.state.last_event:
             try:
                 records = shard.records(self) if self.coding is None else self.coding.history()
@@ -411,7 +411,7 @@ class WorkflowActor:
             try:
                 replay(instance, records)
             except WorkflowCrashedError:
-                instance.discard()
+                self._discard(instance)
                 raise
         self.instance = instance
         self.unreadable = False
@@ -420,8 +420,13 @@ class WorkflowActor:
     def drop_instance(self) -> None:
         """Drop the code from memory; the next event replays it."""
         if self.instance is not None:
-            self.instance.discard()
+            self._discard(self.instance)
             self.instance = None
+
+    def _discard(self, instance: WorkflowInstance) -> None:
+        refused = instance.discard()
+        if refused:
+            self.shard.note_detached(self, refused)
 
     def close_at_once(self, outcome: ev.Outcome, reply: Reply) -> None:
         """End the run from outside: its code does not run again (terminate, replace)."""

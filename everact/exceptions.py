@@ -1,4 +1,4 @@
-"""Every error that Everact raises on purpose; ``EveractError`` is the root of all."""
+"""Every error that Everact raises on purpose, ``EveractError`` being the root of all; and its warning."""
 
 from .actors.addresses import AddressError
 from .actors.context import NotInActivityError, NotInWorkflowError
@@ -8,6 +8,7 @@ from .actors.errors import (
     ActivityNotRegisteredError,
     ActivityTimeoutError,
     ApplicationError,
+    DeterminismWarning,
     FailureError,
     FailureGroupError,
     NondeterminismError,
@@ -64,6 +65,7 @@ __all__ = [
     "AppendRefusedError",
     "ApplicationError",
     "CommitUnknownError",
+    "DeterminismWarning",
     "EveractError",
     "FailureError",
     "FailureGroupError",

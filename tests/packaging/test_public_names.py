@@ -105,6 +105,7 @@ FROZEN = {
         "AppendRefusedError",
         "ApplicationError",
         "CommitUnknownError",
+        "DeterminismWarning",
         "EveractError",
         "FailureError",
         "FailureGroupError",
