@@ -10,11 +10,12 @@ WORKERS ?= auto
 # What runs the tests; CI puts coverage here.
 PYTEST ?= -m pytest
 
-.PHONY: help test soak demo bench bench-check lint format types check clean
+.PHONY: help test soak model demo bench bench-check lint format types check clean
 
 help:
 	@echo "make test    run the tests (sets up $(VENV) first)"
 	@echo "make soak    a thousand lives that end by SIGKILL (minutes)"
+	@echo "make model   random workflows against a model, for as long as you like"
 	@echo "make demo    show a workflow that survives kill -9"
 	@echo "make bench   measure this machine; make bench-check compares the ratios with the recorded ones"
 	@echo "make lint    ruff and the layers of rooms; make format repairs what it can"
@@ -28,6 +29,10 @@ test: $(VENV)/.test
 # ARGS="--kills 5000 --seed 7"
 soak: $(VENV)/.test
 	PYTHONPATH=.:tests $(BIN)/python -m support.sigkill_rounds $(ARGS)
+
+# ARGS="--examples 100000 --seed 7"
+model: $(VENV)/.test
+	PYTHONPATH=.:tests $(BIN)/python -m support.workflow_rounds $(ARGS)
 
 demo: $(VENV)/.base
 	$(BIN)/everact demo $(ARGS)

@@ -7,6 +7,7 @@ done before Everact was imported is caught too, and the functions keep their ide
 from __future__ import annotations
 
 import asyncio
+import asyncio.events
 import asyncio.runners
 import asyncio.tasks
 import inspect
@@ -80,6 +81,13 @@ def _run_3_12(  # pyright: ignore[reportUnusedFunction]  # chosen by name
     return _everact.stock_run(main, debug=debug, loop_factory=loop_factory)
 
 
+def new_event_loop() -> Any:
+    """Dispatch asyncio.new_event_loop, which asyncio.Runner calls too."""
+    if _everact.active():
+        _everact.refuse_loop()
+    return _everact.stock_new_event_loop()
+
+
 def _workflow_loop(loop: Any) -> WorkflowLoop | None:
     found = _get_running_loop() if loop is None else loop
     return found if isinstance(found, WorkflowLoop) else None
@@ -89,12 +97,17 @@ def _all_tasks(loop: WorkflowLoop) -> OrderedSet[Any]:
     return OrderedSet(loop.live_tasks())
 
 
-def _refuse_run(main: Any) -> None:
+_NO_LOOP = "await the coroutine, or start it with asyncio.create_task()"
+
+
+def _refuse_run(main: Any, call: str = "asyncio.run") -> None:
     if inspect.iscoroutine(main):
         main.close()
-    raise ForbiddenInWorkflowError(
-        "asyncio.run", "await the coroutine, or start it with asyncio.create_task()"
-    )
+    raise ForbiddenInWorkflowError(call, _NO_LOOP)
+
+
+def _refuse_loop() -> None:
+    raise ForbiddenInWorkflowError("asyncio.new_event_loop (asyncio.Runner)", _NO_LOOP)
 
 
 def install() -> None:
@@ -108,6 +121,7 @@ def install() -> None:
     _everact.active = _active
     _everact.workflow_loop = _workflow_loop
     _everact.refuse_run = _refuse_run
+    _everact.refuse_loop = _refuse_loop
     _everact.wait = asyncio_waits.wait
     _everact.wait_for = asyncio_waits.wait_for
     _everact.as_completed = asyncio_waits.as_completed
@@ -116,6 +130,8 @@ def install() -> None:
     for dispatcher in (wait, wait_for, as_completed, gather, all_tasks):
         _replace_code(asyncio.tasks, dispatcher.__name__, dispatcher)
     _replace_code(asyncio.runners, "run", _run_3_12 if sys.version_info >= (3, 12) else _run_3_11)
+    _replace_code(asyncio.events, "new_event_loop", new_event_loop)
+    _guard_runner()
 
     _replace_method(asyncio.TaskGroup, "__aenter__", asyncio_groups.enter_group)
     _replace_method(asyncio.TaskGroup, "__aexit__", asyncio_groups.exit_group)
@@ -151,3 +167,15 @@ def _replace_method(owner: type, name: str, ours: Callable[..., Any]) -> None:
         return await (ours if _active() else stock)(self, *args)
 
     setattr(owner, name, dispatch)
+
+
+def _guard_runner() -> None:
+    stock = asyncio.Runner.run
+
+    @wraps(stock)
+    def run(self: Any, coro: Any, *args: Any, **kwargs: Any) -> Any:
+        if _active():
+            _refuse_run(coro, "asyncio.Runner.run")
+        return stock(self, coro, *args, **kwargs)
+
+    asyncio.Runner.run = run  # type: ignore[method-assign]

@@ -20,6 +20,10 @@ def known_names(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)) if names else "none"
 
 
+class DeterminismWarning(UserWarning):
+    """Workflow code has what replays differently; said once for each place, when a runtime is made."""
+
+
 class RegistrationError(EveractError):
     """A class or function is no proper workflow or activity; raised where it is declared or registered."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 from asyncio import _get_running_loop, _set_running_loop
 from collections.abc import AsyncGenerator, Callable
 from contextvars import Context, copy_context
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, NoReturn, Protocol, Self
 
 from .asyncio_discard import REFUSALS, RunDiscarded, TurnAborted, close_coroutines, detached_count
 from .asyncio_forbidden import ForbiddenInWorkflowError, ReadOnlyError, read_only, refusals
+from .asyncio_generators import close_generator, give_back_generators, take_generators
 
 __all__ = [
     "ForbiddenInWorkflowError",
@@ -51,9 +51,11 @@ class LoopHost(Protocol):
 
     Attributes:
         read_only: True inside queries and validators.
+        guard: ``warn``, ``strict`` or ``off``: what turns are guarded against, see ``turn_guard``.
     """
 
     read_only: bool
+    guard: str
 
     def loop_time(self) -> float:
         """Seconds, deterministic: the time of the event being delivered."""
@@ -150,9 +152,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Begin a turn: this loop is the running one until the block ends."""
         if self._outer is not None:
             raise RuntimeError(_NESTED)
-        self._outer = (_get_running_loop(), sys.get_asyncgen_hooks())
+        self._outer = (_get_running_loop(), take_generators())
         _set_running_loop(self)
-        sys.set_asyncgen_hooks(_generator_started, _generator_dropped)
         return self
 
     def __exit__(
@@ -161,7 +162,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         outer = self._outer
         if outer is not None:
             self._outer = None
-            sys.set_asyncgen_hooks(*outer[1])
+            give_back_generators(outer[1])
             _set_running_loop(outer[0])
 
     def leave_turn(self) -> None:
@@ -228,6 +229,31 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def unseen_failures(self) -> list[asyncio.Task[Any]]:
         """The tasks that ended with an error which nobody has looked at, oldest first."""
         return [task for task in self._failed if task._log_traceback]
+
+    def keep_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Hold an async generator that begins; called by its hook."""
+        kept = self._generators
+        if kept is None:
+            kept = self._generators = []
+        elif len(kept) & (len(kept) - 1) == 0:
+            # At each power of two, forget those that have ended.
+            kept[:] = [one for one in kept if getattr(one, "ag_frame", None) is not None]
+        kept.append(generator)
+
+    def close_generators(self) -> None:
+        """At the end of a run: close the async generators that wait at a ``yield``, the newest first.
+
+        Only inside a turn. What their ``finally`` blocks wait for does not come any more. Generators that wait
+        inside an ``await`` of theirs are left as they are, as the tasks that wait for them.
+        """
+        kept, self._generators = self._generators, None
+        for generator in reversed(kept or ()):
+            if generator.ag_frame is not None and not generator.ag_running:
+                self.create_task(
+                    close_generator(generator), name=f"aclose of {generator!r}".partition(" at 0x")[0]
+                )
+        if kept:
+            self.run_until_idle()
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -437,6 +463,9 @@ class _DiscardedLoop(WorkflowLoop):
     def run_until_idle(self) -> None:
         raise RuntimeError("this run was discarded")
 
+    def keep_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """It is dropped with the rest."""
+
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """What a dropped run's tasks leave behind is of no interest: its code runs again."""
 
@@ -448,23 +477,6 @@ def _close_unstarted(coro: Any) -> None:
     # Otherwise "was never awaited" would follow the error.
     if asyncio.iscoroutine(coro) and not asyncio.isfuture(coro):
         coro.close()
-
-
-def _generator_started(generator: AsyncGenerator[Any, Any]) -> None:
-    loop = _get_running_loop()
-    if not isinstance(loop, WorkflowLoop) or loop.discarded:
-        return
-    kept = loop._generators
-    if kept is None:
-        kept = loop._generators = []
-    elif len(kept) & (len(kept) - 1) == 0:
-        # At each power of two, forget those that have ended.
-        kept[:] = [one for one in kept if getattr(one, "ag_frame", None) is not None]
-    kept.append(generator)
-
-
-def _generator_dropped(_generator: AsyncGenerator[Any, Any]) -> None:
-    """Do nothing: with a finalizer that does nothing, a suspended generator is freed without running."""
 
 
 for _name, _method in refusals().items():

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..journal.errors import JournalError
 from ..journal.loading import due_runs, has_due_runs
 from .timers import always
 
@@ -56,8 +55,9 @@ class Horizon:
             self._shard.timers.add(self.until - HORIZON // 2, _next, always, self, 0)
 
     def _look(self) -> None:
-        self._watches = False
-        if has_due_runs(self._shard.store, self.until):
+        more = has_due_runs(self._shard.store, self.until)
+        self._watches = False  # not before that is known: on an error there is a timer to look again already
+        if more:
             self.watch()
 
     def move(self) -> None:
@@ -66,7 +66,7 @@ class Horizon:
         with self._looking(since):
             # From here on nobody leaves who falls due before that: the rows are gone through once.
             self.until = max(since, self._shard.now()) + HORIZON
-            self._some(iter(due_runs(self._shard.store, since, self.until)), since)
+            self._some(due_runs(self._shard.store, since, self.until), since)
 
     def _some(self, keys: Iterator[int], since: int) -> None:
         """Bring in a few runs at a time: there may be very many, and there is time."""
@@ -88,7 +88,7 @@ class Horizon:
         """Look again soon when the journal cannot be read: a hiccup of the store must not leave the runs asleep."""
         try:
             yield
-        except JournalError as error:
+        except Exception as error:  # noqa: BLE001  (of the store's own errors, too, not all are ours)
             text = "what falls due soon cannot be looked up, trying again in %g s: %s"
             log.error(text, LOOK_PAUSE / 1_000_000, error)  # noqa: TRY400  (the message says it all)
             self.until = since

@@ -40,7 +40,7 @@ def load_code(actor: WorkflowActor) -> WorkflowInstance:
     try:
         if replay is None or replay.last != last:
             drop_replay(actor)
-            instance = WorkflowInstance(actor.definition, shard.activities, shard.converter)
+            instance = WorkflowInstance(actor.definition, shard.activities, shard.converter, shard.guard)
             replay = actor.replay = Replay(instance, _records(actor) if last else iter(()), last)
         shard.marks.begin(REPLAY, actor, replay.number)
         try:
@@ -66,7 +66,7 @@ def drop_replay(actor: WorkflowActor) -> None:
     """Forget a replay on its way."""
     replay, actor.replay = actor.replay, None
     if replay is not None:
-        replay.instance.discard()
+        actor.discard(replay.instance)
 
 
 def _records(actor: WorkflowActor) -> Iterator[tuple[int, ev.Record]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import traceback
 import types
 from collections.abc import Coroutine, Generator
@@ -70,7 +69,6 @@ class Marks:
             named=_name,
         )
         self._loop = asyncio.get_running_loop()
-        self._hooks = sys.get_asyncgen_hooks()
         self._slot = self.recorder.take()
         self._held: dict[tuple[int, int], Attempt] = {}
         self._warned = False
@@ -110,7 +108,6 @@ class Marks:
             return False
         # What was raised may have cut short the very lines that give the thread back to the host's loop.
         asyncio._set_running_loop(self._loop)
-        sys.set_asyncgen_hooks(*self._hooks)
         return True
 
     def blocked(self, cause: BaseException | None) -> TurnBlockedError:

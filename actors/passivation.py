@@ -46,8 +46,9 @@ class Passivation:
         used.move_to_end(actor.key)
 
     def forget(self, actor: WorkflowActor) -> None:
-        """A run has ended, or was made anew."""
-        self._used.pop(actor.key, None)
+        """A run has ended, or nobody has asked an ended one for long; one with something to do goes when it is done."""
+        if not self._is_busy(actor):
+            self._used.pop(actor.key, None)
 
     def clear(self) -> None:
         """Every run is made anew."""
@@ -105,10 +106,11 @@ class Passivation:
             or state.unread
             or state.stall is not None
             or actor.result_waiters
-            or actor.update_waiters
+            or any(not waiter.done() for waiters in actor.update_waiters.values() for waiter in waiters)
             or actor.attempts
             or actor.outcomes
             or shard.actors.get(actor.key) is not actor
+            or shard.newest.get(actor.workflow_id) is not actor  # a start that will replace it is on its way
         ):
             return
         row = shard.index.rows.get(actor.key)

@@ -11,7 +11,7 @@ from ..journal.errors import EveractError, JournalCorruptError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
-from ..journal.loading import Loaded, load, load_in_steps, open_runs, stays
+from ..journal.loading import Loaded, at_once, load_in_steps, open_runs, stays
 from ..journal.outbox import Outbox
 from ..journal.run_row import RunRow
 from ..journal.writer import Raise, settle
@@ -34,10 +34,10 @@ def recover(shard: Shard) -> None:
 
     A run that stalled is tried once again; one whose type is not registered is held.
     """
-    loaded = load(shard.store)
+    loaded = at_once(load_in_steps(shard.store))
     fault_point("recovery.loaded")
     if judge(shard, loaded):
-        loaded = load(shard.store)
+        loaded = at_once(load_in_steps(shard.store))
     _begin(shard, loaded)
     shard.isolation = Isolation(shard)
     try:
@@ -49,7 +49,8 @@ def recover(shard: Shard) -> None:
             actor.tried = False
             _adopt(shard, actor)
             _retry_stalled(shard, actor)
-        _wake(shard, tried=False)
+        until = shard.now() + HORIZON
+        _wake(shard, at_once(_needing(shard, until)), until, tried=False)
         shard.isolation.begin()
         shard.marks.start()
         shard.housekeeping.begin()
@@ -87,12 +88,15 @@ def rebuild(shard: Shard) -> Generator[None]:
     """
     shard.store.reopen()
     loaded = yield from load_in_steps(shard.store)
+    until = shard.now() + HORIZON
+    needing = yield from _needing(shard, until)
     seen: set[int] = set()
     while left := [item for item in shard.actors.items() if item[0] not in seen]:
         for key, known in left:  # and some may have come into memory meanwhile
             yield
             seen.add(key)
             _read_again(loaded, key, known)
+    # No pause from here on: nobody comes into memory unseen.
     unknown = shard.writer.unknown()
     old = shard.replace_actors()
     shard.housekeeping.drop(unknown)
@@ -112,7 +116,7 @@ def rebuild(shard: Shard) -> Generator[None]:
             _adopt(shard, actor)
             if not actor.tried:
                 _retry_stalled(shard, actor)
-        _wake(shard, tried=True)
+        _wake(shard, needing, until, tried=True)
     finally:  # the journal does not hold these as open: they never were, or their end is durable
         for gone in old.values():
             gone.let_go(unknown)
@@ -148,20 +152,28 @@ def activate(shard: Shard, row: RunRow) -> WorkflowActor:
     return actor
 
 
-def _wake(shard: Shard, *, tried: bool) -> None:
-    """Bring those open runs into memory that have something to do, whether a message comes or not."""
-    now = shard.now()
+def _needing(shard: Shard, until: int) -> Generator[None, None, list[int]]:
+    """Keys of those open runs of the tables that have something to do by then, whether a message comes or not."""
+    found = []
     for key, run in open_runs(shard.store):
+        yield
+        if run.needs or 0 < run.wake <= until or run.workflow_type not in shard.workflows:
+            found.append(key)
+    return found
+
+
+def _wake(shard: Shard, keys: list[int], until: int, *, tried: bool) -> None:
+    """Bring these runs into memory."""
+    for key in keys:
         if key in shard.index.rows:
             continue  # the log knows better
-        if run.needs or 0 < run.wake <= now + HORIZON or run.workflow_type not in shard.workflows:
-            actor = _bring_in(shard, key)
-            if actor is None:
-                continue
-            actor.tried = tried
-            if not tried:
-                _retry_stalled(shard, actor)
-    shard.horizon.begin(now + HORIZON)
+        actor = _bring_in(shard, key)
+        if actor is None:
+            continue
+        actor.tried = tried
+        if not tried:
+            _retry_stalled(shard, actor)
+    shard.horizon.begin(until)
 
 
 def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:

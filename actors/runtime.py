@@ -30,13 +30,9 @@ from .activity import in_activity
 from .activity_pool import ActivityPool
 from .addresses import SCHEME, AddressError, parse_address
 from .context import running_instance
-from .definitions import (
-    workflow_definition,
-)
+from .definitions import workflow_definition
 from .descriptions import WorkflowSummary, summary
-from .errors import (
-    RuntimeClosedError,
-)
+from .errors import RuntimeClosedError
 from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
 from .handles import WorkflowHandle
@@ -59,7 +55,9 @@ from .recovery import recover
 from .registry import Registry
 from .request_digests import request_digest
 from .shard import MAX_CACHED, Shard
+from .source_check import check_workflows
 from .starting import start_run
+from .turn_guard import GUARDS, Guard, install_guards
 from .typing import R, Ts, W, WorkflowClass
 
 Durability = Literal["fsync", "os"]
@@ -93,6 +91,7 @@ class Runtime:
         min_free_disk: int | None = None,
         watchdog: WatchdogLimits | None = WATCHDOG,
         clock: Clock | None = None,
+        guard: Guard = "warn",
     ) -> None:
         """Check the declarations; nothing is opened yet.
 
@@ -120,9 +119,14 @@ class Runtime:
             watchdog: How long workflow code may block the event loop; None is without limit. See
                 ``docs/supervision.md``.
             clock: Where time comes from; for tests.
+            guard: What is done about workflow code that replays differently, see ``docs/determinism.md``. ``warn``:
+                what its source shows is a ``DeterminismWarning``; files, network and processes in a turn raise
+                ``ForbiddenInWorkflowError``. ``strict``: what is surely wrong in the source is a
+                RegistrationError; clocks, random numbers, threads and the environment raise too. ``off``: neither.
 
         Raises:
-            RegistrationError: Something is no workflow or activity, or two have one name.
+            RegistrationError: Something is no workflow or activity, two have one name, or ``guard="strict"``
+                refuses a workflow's source.
             TypeError: An argument is of the wrong type.
             ValueError: A limit is not positive or too small, a text is empty, or a word is unknown.
         """
@@ -135,6 +139,8 @@ class Runtime:
         positive_count("max_cached_workflows", max_cached_workflows)
         if durability not in ("fsync", "os"):
             raise ValueError(f"durability must be 'fsync' or 'os', not {durability!r}")
+        if guard not in GUARDS:
+            raise ValueError(f"guard must be 'warn', 'strict' or 'off', not {guard!r}")
         if journal_quota is not None:
             byte_count("journal_quota", journal_quota, LEAST_QUOTA)
         if min_free_disk is not None:
@@ -160,6 +166,9 @@ class Runtime:
             trust_pickle=trust_pickle, converters=_each("converters", converters)
         )
         self._registry = Registry(_each("workflows", workflows), _each("activities", activities))
+        self._guard: Guard = guard
+        check_workflows((definition.cls for definition in self._registry.workflows.values()), guard)
+        install_guards(guard)
         self._shard: Shard | None = None
         self._leaving = False
         self._is_forsaken = False
@@ -208,6 +217,7 @@ class Runtime:
                 max_cached=self._max_cached,
                 watchdog=self._watchdog,
                 max_attempts=sum(self._limits),
+                guard=self._guard,
             )
             shard.dispatcher.pool = ActivityPool(
                 loop,

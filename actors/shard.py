@@ -35,6 +35,7 @@ from ..journal.space import SpaceLimits
 from ..journal.store import JournalStore
 from ..journal.writer import Batch, GroupCommit
 from . import recovery
+from .asyncio_generators import give_back_generators, take_generators
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .dispatcher import Dispatcher
 from .errors import (
@@ -52,6 +53,7 @@ from .options import WatchdogLimits
 from .outage import Outage
 from .passivation import Passivation
 from .timers import TimerQueue
+from .turn_guard import Guard
 from .workflow_actor import WorkflowActor
 from .workflow_logger import workflow_logger
 
@@ -86,9 +88,11 @@ class Shard:
         error: Why the shard has stopped for good, or None.
         outage: Whether the journal cannot be opened again just now.
         is_rebuilding: It reads the journal after a failed commit, a little at a time.
+        detached: How many coroutines refused to end when their run left memory, by workflow type.
         starts: Starts with a request id whose runs are open, by workflow id and request id.
         coder: Runs the payload codecs; None when there are none.
         sizes: Checks how large stored values are.
+        guard: What turns are guarded against.
         digest_key: Key for the digests of requests; empty when no payload codec has one.
     """
 
@@ -113,7 +117,9 @@ class Shard:
         max_cached: int = MAX_CACHED,
         watchdog: WatchdogLimits | None = None,
         max_attempts: int = 0,
+        guard: Guard = "warn",
     ) -> None:
+        self.guard: Guard = guard
         self.store = store
         self.loop = loop
         self.clock = clock
@@ -142,6 +148,7 @@ class Shard:
         self._pump_scheduled = False
         self._idle: asyncio.Future[None] | None = None
         self.starts: dict[tuple[str, str], WorkflowActor] = {}
+        self.detached: dict[str, int] = {}
         self._failures = 0
         self._step_failed = False
         self._rebuild_handle: asyncio.Handle | None = None
@@ -211,6 +218,7 @@ class Shard:
         ready = self._ready
         isolation = self.isolation
         end = self.clock.steady() + PUMP_SLICE
+        generators = take_generators()
         try:
             while ready and self.writer.error is None:
                 actor = ready.popleft()
@@ -227,6 +235,7 @@ class Shard:
             self.writer.abandon(self.stopped())  # the turn may have left a part of itself
             raise
         finally:
+            give_back_generators(generators)
             if self.passivation.is_over:
                 self.passivation.trim()
             self.writer.flush()
@@ -438,6 +447,7 @@ class Shard:
         actor = self._recently_closed.pop(key, None)
         if actor is not None:
             self._closed_bytes -= actor.state.answer_bytes
+            self.passivation.forget(actor)
             actor.drop_instance()
 
     def forget(self, actor: WorkflowActor) -> None:
@@ -493,6 +503,18 @@ class Shard:
     def purged(self, key: int) -> None:
         """A run is gone from the journal."""
         self._drop_closed(key)
+
+    def note_detached(self, actor: WorkflowActor, refused: int) -> None:
+        """Code of a run has swallowed the end of its time in memory; said once for each type."""
+        assert actor.definition is not None
+        name = actor.definition.name
+        if name not in self.detached:
+            text = (
+                "workflow %r (%s) left memory, but %d of its coroutines refused to end: they catch GeneratorExit "
+                "in a loop. They are cut off, and may stay in memory. Let it pass: 'except Exception' does."
+            )
+            log.warning(text, actor.workflow_id, name, refused)
+        self.detached[name] = self.detached.get(name, 0) + refused
 
     def emit_logs(self, records: list[logging.LogRecord]) -> None:
         """Let log records of durable turns go."""

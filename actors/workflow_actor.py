@@ -441,8 +441,14 @@ class WorkflowActor:
         """Drop the code from memory; the next event replays it."""
         drop_replay(self)
         if self.instance is not None:
-            self.instance.discard()
+            self.discard(self.instance)
             self.instance = None
+
+    def discard(self, instance: WorkflowInstance) -> None:
+        """Drop code from memory, and take note of what refuses to end."""
+        refused = instance.discard()
+        if refused:
+            self.shard.note_detached(self, refused)
 
     def close_at_once(self, outcome: ev.Outcome, reply: Reply) -> None:
         """End the run from outside: its code does not run again (terminate, replace)."""

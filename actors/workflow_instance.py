@@ -28,6 +28,7 @@ from .failure_conversion import error_of, failure_of, is_failure
 from .handlers import MessageHandlers
 from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
+from .turn_guard import Guard
 
 log = logging.getLogger("everact.runtime")
 
@@ -79,6 +80,7 @@ class WorkflowInstance:
         "_waits",
         "_wall",
         "cancel_requested",
+        "guard",
         "handlers",
         "logs",
         "loop",
@@ -99,12 +101,14 @@ class WorkflowInstance:
         definition: WorkflowDefinition,
         activities: Mapping[str, ActivityDefinition],
         converter: PayloadConverter,
+        guard: Guard = "warn",
     ) -> None:
         self._definition = definition
         self._activities = activities
         self._converter = converter
         self.loop: WorkflowLoop = WorkflowLoop(self)  # type: ignore[abstract]  # the rest refuses at run time
         self.read_only = False
+        self.guard = guard
         self.replaying = False
         self.started: ev.WorkflowStarted = None  # type: ignore[assignment]  # set by the first turn
         self.started_at = 0
@@ -162,6 +166,7 @@ class WorkflowInstance:
                         self.loop.run_until_idle()
                 self._settle()
                 if self.outcome is None and self._main is not None and self._main.done():
+                    self.loop.close_generators()
                     self._end(self._main)
         except (WorkflowCrashedError, KeyboardInterrupt):
             raise
@@ -281,9 +286,9 @@ class WorkflowInstance:
         """Whether the user's object was made and run was entered."""
         return self._main is not None
 
-    def discard(self) -> None:
-        """Drop the code from memory without letting it act."""
-        self.loop.discard()
+    def discard(self) -> int:
+        """Drop the code from memory without letting it act; returns how many of its coroutines refused to end."""
+        return self.loop.discard()
 
     # --- deliveries
 

@@ -1,4 +1,4 @@
-"""Every error that Everact raises on purpose; ``EveractError`` is the root of all."""
+"""Every error that Everact raises on purpose, ``EveractError`` being the root of all; and its warning."""
 
 from .actors.addresses import AddressError
 from .actors.context import NotInActivityError, NotInWorkflowError
@@ -9,6 +9,7 @@ from .actors.errors import (
     ActivityTimeoutError,
     ApplicationError,
     AttemptLostError,
+    DeterminismWarning,
     FailureError,
     FailureGroupError,
     NondeterminismError,
@@ -68,6 +69,7 @@ __all__ = [
     "ApplicationError",
     "AttemptLostError",
     "CommitUnknownError",
+    "DeterminismWarning",
     "EveractError",
     "FailureError",
     "FailureGroupError",

@@ -17,6 +17,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import msgspec
 
@@ -430,7 +431,7 @@ class Compactor:
             row.stored_status = move.run.status
             row.wake = move.wake
             index.requests.stored(new.key, len(move.requests))
-            if not len(row) and row.is_closed:
+            if not len(row) and (row.is_closed or self._state_of(new.key) is None):
                 index.drop(row)
         if step.drops:
             self._sealed_before = 0
@@ -474,5 +475,9 @@ class Compactor:
             self._training = None
 
         # Off the loop: some 20 ms. Its result goes with a later step.
-        self._training = threading.Thread(target=work, name="everact-dictionary", daemon=True)
-        self._training.start()
+        thread = threading.Thread(target=work, name="everact-dictionary", daemon=True)
+        with suppress(RuntimeError):  # the system gives no more threads just now: later samples will do
+            self._training = thread
+            thread.start()
+            return
+        self._training = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .errors import JournalCorruptError
 from .events import WITH_DIGEST, WorkflowStarted, decode_record
@@ -19,6 +19,8 @@ from .run_row import RunRow
 from .snapshots import HAS_ACTIVITIES, OpenRun, decode_open
 from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry, JournalStore, Tables
 from .tables import NUMBER, PAIR, Table
+
+T = TypeVar("T")
 
 log = logging.getLogger("everact.runtime")
 
@@ -41,13 +43,17 @@ class Loaded(NamedTuple):
 
 def load(store: JournalStore) -> Loaded:
     """Scan the log and build the overlay, in one go; errors as of ``load_in_steps``."""
-    steps = load_in_steps(store)
+    return at_once(load_in_steps(store))
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """What steps return, without a pause between them."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            loaded: Loaded = end.value
-            return loaded
+            result: T = end.value
+            return result
 
 
 def load_in_steps(store: JournalStore) -> Generator[None, None, Loaded]:
@@ -180,10 +186,11 @@ def open_runs(store: JournalStore) -> Iterator[tuple[int, OpenRun]]:
         yield NUMBER.unpack(key)[0], run
 
 
-def due_runs(store: JournalStore, after: int, until: int) -> list[int]:
-    """Keys of the runs that the tables hold as due in this time, microseconds, the last moment left out."""
-    rows = store.rows(Table.DUE, NUMBER.pack(after), NUMBER.pack(until))
-    return [PAIR.unpack(key)[1] for key, _ in rows if len(key) == PAIR.size]
+def due_runs(store: JournalStore, after: int, until: int) -> Iterator[int]:
+    """Yield the keys of the runs that the tables hold as due in this time, microseconds, the last moment left out."""
+    for key, _ in store.rows(Table.DUE, NUMBER.pack(after), NUMBER.pack(until)):
+        if len(key) == PAIR.size:
+            yield PAIR.unpack(key)[1]
 
 
 def has_due_runs(store: JournalStore, after: int) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from time import perf_counter, sleep
 from typing import NamedTuple
 
@@ -77,10 +78,13 @@ class ReadAhead:
         self.is_late = False
         self.found: list[NewHistory] = []
         self.error: Exception | None = None
-        if here:
-            self._work()
-        else:
-            threading.Thread(target=self._work, name="everact-read-ahead", daemon=True).start()
+        if not here:
+            thread = threading.Thread(target=self._work, name="everact-read-ahead", daemon=True)
+            with suppress(RuntimeError):  # the system gives no more threads just now
+                thread.start()
+                return
+        self._rests = False
+        self._work()
 
     def left_out(self) -> list[int]:
         """Keys of the runs that were too much at a time, in order."""
@@ -111,9 +115,9 @@ class ReadAhead:
                     if kept is not None:
                         kept.append(entry)
                         size += len(entry.body)
-            if size > MOST_BYTES and len(entries) > 1:
-                entries = dict(list(entries.items())[: len(entries) // 2])
-                size = sum(len(entry.body) for kept in entries.values() for entry in kept)
+                while size > MOST_BYTES and len(entries) > 1:
+                    entries = dict(list(entries.items())[: len(entries) // 2])
+                    size = sum(len(entry.body) for kept in entries.values() for entry in kept)
         return entries
 
     def _in_order(self) -> Iterator[list[int]]:

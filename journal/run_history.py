@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from .blobs import whole_entry
 from .errors import JournalCorruptError
-from .events import decode_record
+from .events import Record, decode_record
 from .fold import RunState
 from .history_values import HistoryCodec, entries_of, load_dictionary
 from .store import Entry, Location, Tables
@@ -52,10 +54,28 @@ def moved_state(tables: Tables, codec: HistoryCodec, run_key: int) -> RunState:
 
 
 def apply_newer(state: RunState, entries: Iterable[Entry], tables: Tables) -> None:
-    """Fold those entries in that a state does not know yet."""
+    """Fold those entries in that a state does not know yet.
+
+    Raises:
+        JournalCorruptError: One of them cannot be read; names the run and the event.
+    """
     for entry in entries:
         if entry.first_event > state.last_event:
-            state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
+            state.apply(decoded(whole_entry(entry, tables)), entry.at)
+
+
+def decoded(entry: Entry) -> Record:
+    """The record of an entry.
+
+    Raises:
+        JournalCorruptError: It is none that this version knows; names the run and the event.
+    """
+    try:
+        return decode_record(entry.body)
+    except msgspec.MsgspecError as error:
+        raise JournalCorruptError(
+            f"event {entry.first_event} of run {entry.run_key} does not decode: {error}"
+        ) from error
 
 
 def log_entries(tables: Tables, codec: HistoryCodec, run_key: int, locations: list[Location]) -> list[Entry]:

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from .blobs import restore, whole_entry
 from .errors import JournalCorruptError
-from .events import Record, WorkflowStarted, decode_record
+from .events import Record, WorkflowStarted
 from .fold import RunState
 from .history_values import HistoryCodec
 from .request_ids import RequestIds
-from .run_history import apply_newer, history_entries, log_entries, moved_state, read_history
+from .run_history import apply_newer, decoded, history_entries, log_entries, moved_state, read_history
 from .run_repair import LostRunError, remade_row
 from .run_row import INDEX_BITS, RunRow
 from .run_status import CLOSED, flagged_status
@@ -311,8 +311,8 @@ class RunIndex:
             return [whole_entry(entry, tables) for entry in found]
 
     def records(self, row: RunRow) -> list[tuple[int, Record]]:
-        """A run's durable records as ``(time in microseconds, record)``."""
-        return [(entry.at, decode_record(entry.body)) for entry in self.entries(row)]
+        """A run's durable records as ``(time in microseconds, record)``; errors as of ``entries``."""
+        return [(entry.at, decoded(entry)) for entry in self.entries(row)]
 
     def reading(self, row: RunRow) -> Iterator[tuple[int, Record]]:
         """A run's durable records as they are at this moment, decoded a few at a time as they are asked for.
@@ -338,7 +338,7 @@ class RunIndex:
             yield entry.at, self._whole(entry)
 
     def _whole(self, entry: Entry) -> Record:
-        record = decode_record(entry.body)
+        record = decoded(entry)
         if not entry.flags & HAS_BLOBS:
             return record
         with self._store.view() as tables:

@@ -6,11 +6,10 @@ A damaged page is another matter: it ends the transaction, and nobody knows what
 from __future__ import annotations
 
 from .errors import JournalCorruptError
-from .events import decode_record
 from .facts import read_facts
 from .fold import RunState
 from .history_values import HistoryCodec
-from .run_history import read_history
+from .run_history import decoded, read_history
 from .run_row import RunRow
 from .snapshots import decode_open, decode_state
 from .store import Tables
@@ -48,7 +47,7 @@ def remade_row(tables: Tables, codec: HistoryCodec, key: int, damage: JournalCor
         state = RunState()
         try:
             for entry in read_history(tables, codec, key):
-                state.apply(decode_record(entry.body), entry.at)
+                state.apply(decoded(entry), entry.at)
         except JournalCorruptError as error:
             check_pages(tables, error)
             raise LostRunError(f"{damage}; {error}") from error

@@ -40,6 +40,7 @@ class Host:
     """A workflow instance with nothing but timers."""
 
     read_only = False
+    guard = "warn"
 
     def __init__(self):
         self.now = 1_700_000_000.0

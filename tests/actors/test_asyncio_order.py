@@ -235,14 +235,45 @@ def test_wrong_calls_raise_as_in_asyncio():
         ):
             asyncio.run(coroutine)
         coroutine = scenarios.act(host, "c")
-        with pytest.raises(RuntimeError, match="running event loop"):
+        with pytest.raises(
+            ForbiddenInWorkflowError, match=r"asyncio\.Runner\.run is not available in workflow code: await"
+        ):
             asyncio.Runner().run(coroutine)
+        for call in (asyncio.new_event_loop, asyncio.Runner().__enter__, asyncio.Runner().get_loop):
+            with pytest.raises(
+                ForbiddenInWorkflowError, match=r"asyncio\.new_event_loop \(asyncio\.Runner\)"
+            ):
+                call()
+        with pytest.raises(ForbiddenInWorkflowError, match="call_soon_threadsafe"):
+            asyncio.run_coroutine_threadsafe(coroutine, asyncio.get_running_loop())
+        with pytest.raises(ForbiddenInWorkflowError, match="to_thread"):
+            await asyncio.to_thread(print)
         coroutine.close()
         assert asyncio.all_tasks() == {asyncio.current_task(), task}
         assert [one.get_name() for one in asyncio.all_tasks()] == ["Task-1", "Task-2"]
         await task
 
     drive(main)
+
+
+@pytest.mark.skipif(not hasattr(asyncio.Queue, "shutdown"), reason="since Python 3.13")
+def test_a_queue_that_is_shut_down_wakes_all_in_order():
+    async def main(host):
+        queue = asyncio.Queue(1)
+
+        async def get(name):
+            try:
+                await queue.get()
+            except asyncio.QueueShutDown:
+                host.log.append(name)
+
+        readers = {asyncio.create_task(get(name)) for name in "edcba"}
+        await asyncio.sleep(0)
+        queue.shutdown()
+        await asyncio.wait(readers)
+        return host.log
+
+    assert drive(main) == list("edcba")
 
 
 def test_several_readers_of_as_completed_each_get_one():
@@ -359,7 +390,10 @@ async def test_other_loops_have_the_stock_primitives():
 
 
 def test_asyncio_run_works_elsewhere():
-    async def number():
-        return 3
+    async def number(value):
+        return value
 
-    assert asyncio.run(number()) == 3
+    assert asyncio.run(number(3)) == 3
+    with asyncio.Runner() as runner:
+        assert [runner.run(number(value)) for value in (4, 5)] == [4, 5]
+    asyncio.new_event_loop().close()

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 
+import msgspec
 import pytest
 from support.clock import ManualClock
 from support.hosting import hosted, settled, tick, until
@@ -12,7 +13,9 @@ from everact.actors import horizon
 from everact.actors.timers import TimerQueue
 from everact.exceptions import JournalAccessError, JournalCorruptError, WorkflowNotFoundError
 from everact.journal import compaction, run_index
+from everact.journal.loading import load
 from everact.journal.memory_store import MemoryJournal, MemoryStore
+from everact.journal.store import Entry
 from everact.journal.tables import NUMBER, Table
 from everact.journal.verify import verify
 
@@ -108,6 +111,24 @@ async def test_a_run_that_cannot_be_brought_in_does_not_keep_the_others_out(nap,
                 await runtime.ref("first").describe()
             text = "run 1 stays as it is, the journal is damaged (`everact journal verify` names all of it): "
             assert text in caplog.text
+
+
+async def test_a_record_that_this_version_does_not_know_keeps_no_other_run_from_going_on(caplog):
+    journal, clock = MemoryJournal(), ManualClock()
+    await two_orders(journal, clock, 1)
+    store = MemoryStore(journal)
+    index = load(store).runs
+    first = index.state(index.row(1)).last_event + 1
+    store.append(store.position, [Entry(1, first, 0, clock.wall(), msgspec.msgpack.encode(["Strange"]))])
+    async with hosted(journal, Order, clock=clock) as runtime:
+        await runtime.ref("second").signal(Order.happen, "once")
+        assert await runtime.ref("second").result() == 1
+        with pytest.raises(JournalCorruptError, match=f"event {first} of run 1 does not decode: "):
+            await runtime.ref("first").describe()
+    assert (
+        "run 1 stays as it is, the journal is damaged (`everact journal verify` names all of it)"
+        in caplog.text
+    )
 
 
 async def test_an_id_can_be_used_again_although_its_last_history_is_damaged():

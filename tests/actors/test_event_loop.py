@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from everact.actors import asyncio_discard, event_loop
+from everact.actors import asyncio_discard, asyncio_generators, event_loop
 from everact.actors.asyncio_discard import CLOSE_TRIES, REFUSALS
 from everact.actors.event_loop import (
     ForbiddenInWorkflowError,
@@ -78,6 +78,20 @@ def test_a_turn_sets_the_running_loop_and_gives_it_back(host, loop):
         assert loop.is_running()
     assert not loop.is_running()
     assert asyncio._get_running_loop() is None
+    assert sys.get_asyncgen_hooks() == hooks
+
+
+def test_turns_in_a_row_change_the_hooks_of_generators_once(host):
+    hooks = sys.get_asyncgen_hooks()
+    outer = asyncio_generators.take_generators()
+    ours = sys.get_asyncgen_hooks()
+    assert outer == hooks != ours
+    host.turn()
+    assert sys.get_asyncgen_hooks() == ours
+    assert asyncio_generators.take_generators() is None
+    asyncio_generators.give_back_generators(None)
+    assert sys.get_asyncgen_hooks() == ours
+    asyncio_generators.give_back_generators(outer)
     assert sys.get_asyncgen_hooks() == hooks
 
 
@@ -446,6 +460,46 @@ def test_async_generators_are_kept_by_the_loop_and_closed_by_nobody_else(host, l
     assert loop.discard() == 0
     gc.collect()
     assert host.log == ["closed"]
+
+
+def test_generators_are_closed_in_order_at_the_end_and_go_no_further_than_their_first_wait(host, loop):
+    async def numbers(name, wait=False):
+        try:
+            yield 1
+        finally:
+            host.log.append(f"{name} closing")
+            if wait:
+                await asyncio.sleep(60)
+            host.log.append(f"{name} closed")
+
+    async def fails():
+        try:
+            yield 1
+        finally:
+            raise KeyError("mine")
+
+    async def stuck():
+        await asyncio.sleep(60)
+        yield 1
+
+    async def main():
+        for one in (numbers("a"), fails(), numbers("b", wait=True), numbers("c")):
+            async for _number in one:
+                break
+        asyncio.create_task(anext(stuck()))
+        await asyncio.sleep(0)
+
+    host.run(main)
+    host.log.clear()
+    host.turn(loop.close_generators)
+    assert host.log == ["c closing", "c closed", "b closing", "timer 2 60", "a closing", "a closed"]
+    (failed,) = loop.unseen_failures()
+    assert repr(failed.exception()) == "KeyError('mine')"
+    assert failed.get_name().startswith("aclose of <async_generator object test_")
+    host.turn(loop.close_generators)
+    assert loop.discard() == 0
+    gc.collect()
+    assert len(host.log) == 6
 
 
 # --- what is refused

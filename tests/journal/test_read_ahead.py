@@ -2,7 +2,11 @@
 
 import itertools
 import logging
+import random
+import threading
+import tracemalloc
 from array import array
+from types import SimpleNamespace
 
 import pytest
 from support.journals import fill, runs_of_histories
@@ -145,3 +149,49 @@ def test_damage_that_is_met_ahead_stops_compaction_with_one_line(small, caplog):
     assert f"commit record {middle} of the journal in memory cannot be read" in str(it.error)
     assert caplog.text.count("its log is no longer moved into the tables") == 1
     assert it.plan(10) is None
+
+
+def test_no_more_is_held_than_fits_however_much_a_few_records_have(monkeypatch):
+    size, runs, records = 20_000, 50, 24
+    store = MemoryStore()
+    for sequence in range(1, records + 1):
+        bodies = [random.randbytes(size) for _ in range(runs)]
+        entries = [Entry(key, sequence, 0, 5, body) for key, body in enumerate(bodies, 1)]
+        store.append(store.position, entries)
+    wanted = [
+        Wanted(key, packed(*((sequence, key - 1) for sequence in range(1, records + 1))), is_new=True)
+        for key in range(1, runs + 1)
+    ]
+    monkeypatch.setattr(read_ahead, "MOST_BYTES", 1 << 20)
+    tracemalloc.start()
+    read = ReadAhead(store, HistoryCodec(), wanted, here=True)
+    _now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert read.error is None
+    assert read.found
+    assert peak < 12 << 20  # all of it is 24 MB; beside what is held there are decompressed records
+
+
+class NoThreads(threading.Thread):
+    """The system gives no more of them."""
+
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+
+def test_without_another_thread_it_reads_on_this_one(store, monkeypatch):
+    monkeypatch.setattr(read_ahead, "threading", SimpleNamespace(Thread=NoThreads, Event=threading.Event))
+    read = ReadAhead(store, HistoryCodec(), WANTED, here=False)
+    assert read.done.is_set()
+    assert [new.size for new in read.found] == [3, 3, 3]
+
+
+def test_without_another_thread_there_is_no_dictionary_and_all_else_goes_on(small, monkeypatch):
+    monkeypatch.setattr(compaction, "SAMPLES", 3)
+    monkeypatch.setattr(compaction, "threading", SimpleNamespace(Thread=NoThreads))
+    store = MemoryStore()
+    fill(store)
+    it = moved(store, 1000)
+    assert it.error is None
+    assert list(store.scan()) == []
+    assert it._training is None

@@ -107,6 +107,7 @@ FROZEN = {
         "ApplicationError",
         "AttemptLostError",
         "CommitUnknownError",
+        "DeterminismWarning",
         "EveractError",
         "FailureError",
         "FailureGroupError",

@@ -24,11 +24,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def pythons():
-    yield sys.executable
-    for version in ("3.12", "3.13"):
-        found = shutil.which(f"python{version}")
-        if found:
-            yield found
+    """This one, and what EVERACT_TEST_PYTHONS (paths of interpreters, as in PATH) and the search path have."""
+    named = [path for path in os.environ.get("EVERACT_TEST_PYTHONS", "").split(os.pathsep) if path]
+    found = [shutil.which(f"python3.{minor}") for minor in (11, 12, 13)]
+    return dict.fromkeys([sys.executable, *named, *filter(None, found)])
 
 
 @pytest.mark.slow

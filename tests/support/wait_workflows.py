@@ -4,6 +4,8 @@ As a script: ``python wait_workflows.py JOURNAL`` replays every run of a journal
 """
 
 import asyncio
+import contextlib
+import contextvars
 import sys
 from datetime import timedelta
 
@@ -130,8 +132,194 @@ class Waits:
                 for task in done:
                     log.append(f"{task.result()} {await alpha(n + 80)}")
             case _:
+                await self.tool(kind, n)
+
+    async def tool(self, kind: str, n: int) -> None:
+        """The rest of asyncio's tools; each has several tasks whose order it decides."""
+        log = self.log
+        names = ("gamma", "alpha", "beta")
+
+        async def act(name: str) -> None:
+            log.append(await self.named(name, n))
+
+        match kind:
+            case "event":
+                event = asyncio.Event()
+
+                async def waits(name: str) -> None:
+                    await event.wait()
+                    await act(name)
+
+                tasks = {asyncio.create_task(waits(name)) for name in names}
+                await alpha(n + 3)
+                event.set()
+                await asyncio.wait(tasks)
+            case "notify":
+                condition = asyncio.Condition()
+
+                async def notified(name: str) -> None:
+                    async with condition:
+                        await condition.wait()
+                    await act(name)
+
+                tasks = {asyncio.create_task(notified(name)) for name in names}
+                for count in (2, 1):
+                    await beta(n + count)
+                    async with condition:
+                        condition.notify(count)
+                await asyncio.wait(tasks)
+            case "predicate":
+                condition, items = asyncio.Condition(), list[int]()
+
+                async def takes(name: str) -> None:
+                    async with condition:
+                        await condition.wait_for(lambda: items)
+                        items.pop()
+                    await act(name)
+
+                tasks = {asyncio.create_task(takes(name)) for name in names}
+                for count in range(3):
+                    async with condition:
+                        items.append(count)
+                        condition.notify_all()
+                    await alpha(n + count)
+                await asyncio.wait(tasks)
+            case "semaphore" | "bounded":
+                limit = asyncio.Semaphore(2) if kind == "semaphore" else asyncio.BoundedSemaphore(2)
+
+                async def limited(name: str) -> None:
+                    async with limit:
+                        await act(name)
+
+                await asyncio.wait([asyncio.create_task(limited(name)) for name in (*names, *names)])
+            case "barrier":
+                barrier = asyncio.Barrier(3)
+
+                async def meets(name: str) -> None:
+                    await act(name)
+                    log.append(f"{await barrier.wait()}")
+                    await act(name)
+
+                await asyncio.gather(*map(meets, names))
+            case "priority" | "lifo":
+                queue: asyncio.Queue[tuple[int, str]] = (
+                    asyncio.PriorityQueue() if kind == "priority" else asyncio.LifoQueue(2)
+                )
+
+                async def consumer() -> None:
+                    while True:
+                        _, name = await queue.get()
+                        await act(name)
+                        queue.task_done()
+
+                consumers = [asyncio.create_task(consumer()) for _ in range(2)]
+                for number, name in enumerate((*names, *names)):
+                    await queue.put((-number % 4, name))
+                await queue.join()
+                for task in consumers:
+                    task.cancel()
+                await asyncio.wait(consumers)
+            case "exception":
+
+                async def fails() -> None:
+                    await beta(n)
+                    raise KeyError(n)
+
+                tasks = {asyncio.create_task(act(name)) for name in names} | {asyncio.create_task(fails())}
+                done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                log.append(f"{len(done) + len(pending)}")
+                for task in pending:
+                    task.cancel()
+                await asyncio.gather(*done, *pending, return_exceptions=True)
+            case "limit":
+                tasks = {asyncio.create_task(act(name)) for name in names}
+                tasks.add(asyncio.create_task(asyncio.sleep(60)))
+                done, pending = await asyncio.wait(tasks, timeout=0.003)
+                for task in pending:
+                    task.cancel()
+                log.append(f"{len(tasks)}")
+            case "iterator":
+                async for task in asyncio.as_completed([asyncio.create_task(act(name)) for name in names]):
+                    await task
+                    await beta(n + 70)
+            case "late":
+                try:
+                    for earliest in asyncio.as_completed([act("alpha"), asyncio.sleep(60)], timeout=0.005):
+                        await earliest
+                except TimeoutError:
+                    await act("beta")
+            case "timeout_at":
+                try:
+                    async with asyncio.timeout_at(asyncio.get_running_loop().time() + 0.003) as scope:
+                        scope.reschedule(asyncio.get_running_loop().time() + 0.002)
+                        await asyncio.gather(*map(self.slowly, names))
+                except TimeoutError:
+                    await act("gamma")
+            case "abort":
+
+                async def breaks() -> None:
+                    await beta(n)
+                    raise KeyError(n)
+
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        for name in names:
+                            group.create_task(self.slowly(name))
+                        group.create_task(breaks())
+                except* KeyError:
+                    await act("alpha")
+            case "errors":
+
+                async def breaks_late(name: str) -> None:
+                    await act(name)
+                    raise KeyError(name)
+
+                outcomes = await asyncio.gather(*map(breaks_late, names), return_exceptions=True)
+                log += [str(outcome) for outcome in outcomes]
+            case "cancel":
+                tasks = {asyncio.create_task(self.slowly(name)) for name in names}
+                await alpha(n)
+                for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                    task.cancel()
+                done, _ = await asyncio.wait(tasks)
+                assert all(task.cancelled() for task in done)
+            case "generator":
+
+                async def numbers(name: str):
+                    try:
+                        for number in range(3):
+                            log.append(await self.named(name, n + number))
+                            yield number
+                    finally:
+                        await act(name)
+
+                for name in names:
+                    async with contextlib.aclosing(numbers(name)) as generator:
+                        async for number in generator:
+                            if number:
+                                break
+            case "context":
+                WHO.set("run")
+
+                async def sets(name: str) -> None:
+                    log.append(WHO.get())
+                    WHO.set(name)
+                    await act(name)
+                    log.append(WHO.get())
+
+                await asyncio.gather(*map(sets, names))
+                log.append(WHO.get())
+            case _:
                 raise AssertionError(kind)
 
+    async def slowly(self, name: str) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            self.log.append(f"{name} {await beta(len(name))}")
+
+
+WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
 KINDS = (
     "gather",
@@ -147,6 +335,24 @@ KINDS = (
     "queue",
     "lock",
     "set",
+    "event",
+    "notify",
+    "predicate",
+    "semaphore",
+    "bounded",
+    "barrier",
+    "priority",
+    "lifo",
+    "exception",
+    "limit",
+    "iterator",
+    "late",
+    "timeout_at",
+    "abort",
+    "errors",
+    "cancel",
+    "generator",
+    "context",
 )
 
 

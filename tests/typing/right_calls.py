@@ -320,6 +320,7 @@ def make() -> Runtime:
         workflows=[Orders, FanOut, NoArguments, Generics],
         activities=[charge, ship, count_words, nothing, unwrap, Mailer().send],
         durability="os",
+        guard="strict",
         grace=timedelta(seconds=1),
     )
 

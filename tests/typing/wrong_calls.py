@@ -275,6 +275,7 @@ def construction() -> None:
     Runtime("j", workflows=[charge])  # type: ignore[list-item]
     Runtime("j", activities=charge)  # type: ignore[arg-type]
     Runtime("j", durability="sync")  # type: ignore[arg-type]
+    Runtime("j", guard="loose")  # type: ignore[arg-type]
     Runtime("j", grace="5")  # type: ignore[arg-type]
     RetryPolicy(3)  # type: ignore[call-arg]
     RetryPolicy(maximum_attempts="3")  # type: ignore[arg-type]
