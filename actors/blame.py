@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..journal import events as ev
+from ..journal.errors import JournalCorruptError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import TURN as TURN_OF_RUN
@@ -100,15 +101,19 @@ class _Judgement:
     def _state(self, key: int) -> RunState | None:
         """The fold of an open run; of one that is not there, has ended or cannot be read there is none."""
         if key not in self._states:
-            loaded = self._loaded
-            row = loaded.runs.row(key)
-            state = None
-            if row is not None and not row.is_closed:
-                state = loaded.states.get(key)
-                if state is None:
-                    state = loaded.runs.state(row)
-            self._states[key] = state
+            self._states[key] = self._read(key)
         return self._states[key]
+
+    def _read(self, key: int) -> RunState | None:
+        loaded = self._loaded
+        try:
+            row = loaded.runs.row(key)
+            if row is None or row.is_closed:
+                return None
+            return loaded.states.get(key) or loaded.runs.state(row)
+        except JournalCorruptError as error:
+            log.error("what a dead process says of run %d is left, the run is damaged: %s", key, error)  # noqa: TRY400
+            return None
 
     def _write(self, key: int, state: RunState, events: Iterable[ev.AnyEvent]) -> None:
         record = ev.Turn(tuple(events))

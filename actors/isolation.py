@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..journal.fold import TURN, RunState
@@ -80,7 +81,7 @@ class Isolation:
                 self._wait(actor.state.blame[TURN].suspicions)
                 if actor in self._held_runs:
                     self._held_runs.remove(actor)
-                    self._shard.take_back([actor])
+                    self._take_back([actor])
                 return
         while self._suspects:
             attempt = self._suspects.popleft()
@@ -91,6 +92,14 @@ class Isolation:
                 self._shard.dispatcher.pool.submit(attempt)
                 return
         self.end()
+
+    def _take_back(self, actors: Sequence[WorkflowActor]) -> None:
+        """Let runs that were held back have their turns."""
+        shard = self._shard
+        for actor in actors:
+            if actor in (shard.actors.get(actor.key), shard._recently_closed.get(actor.key)):
+                shard._ready.append(actor)
+        shard.go_on()
 
     def _wait(self, suspicions: int) -> None:
         self._timer = self._shard.loop.call_later(probation(suspicions), self._next)
@@ -108,7 +117,7 @@ class Isolation:
             return
         shard.isolation = None
         self.stop()
-        shard.take_back(self._held_runs)
+        self._take_back(self._held_runs)
         for attempt in (*self._suspects, *self._held_attempts):
             if not attempt.ended:
                 shard.dispatcher.pool.submit(attempt)

@@ -37,6 +37,7 @@ from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
 from .handles import WorkflowHandle
 from .housekeeping import SLICE
+from .marks import Marks
 from .messenger import Messenger
 from .options import (
     GRACE,
@@ -215,8 +216,7 @@ class Runtime:
                 codecs=self._codecs,
                 payload_limits=self._payload_limits,
                 max_cached=self._max_cached,
-                watchdog=self._watchdog,
-                max_attempts=sum(self._limits),
+                marks=Marks(self._clock, self._watchdog, sum(self._limits)),
                 guard=self._guard,
             )
             shard.dispatcher.pool = ActivityPool(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -49,7 +49,6 @@ from .intake import Intake, coming
 from .isolation import Isolation
 from .mailbox import Reply
 from .marks import Marks
-from .options import WatchdogLimits
 from .outage import Outage
 from .passivation import Passivation
 from .timers import TimerQueue
@@ -115,8 +114,7 @@ class Shard:
         codecs: Sequence[PayloadCodec] = (),
         payload_limits: PayloadLimits | None = None,
         max_cached: int = MAX_CACHED,
-        watchdog: WatchdogLimits | None = None,
-        max_attempts: int = 0,
+        marks: Marks,
         guard: Guard = "warn",
     ) -> None:
         self.guard: Guard = guard
@@ -138,7 +136,7 @@ class Shard:
         self.intake = Intake(store, loop, clock, limits, lambda: coming(self))
         self.housekeeping = Housekeeping(self)
         self.passivation = Passivation(self, max_cached)
-        self.marks = Marks(clock, watchdog, max_attempts)
+        self.marks = marks
         self.isolation: Isolation | None = None
         self.error: BaseException | None = None
         self.outage = Outage(store.path)
@@ -200,13 +198,6 @@ class Shard:
         present = actor in (self.actors.get(actor.key), self._recently_closed.get(actor.key))
         if present and self.error is None:
             self.enqueue(actor)
-
-    def take_back(self, actors: Iterable[WorkflowActor]) -> None:
-        """Let runs that were held back have their turns."""
-        for actor in actors:
-            if actor in (self.actors.get(actor.key), self._recently_closed.get(actor.key)):
-                self._ready.append(actor)
-        self.go_on()
 
     def reply_when_durable(self, actor: WorkflowActor, reply: Reply, value: Any = None) -> None:
         """Answer once the newest turn that the answer could have read is durable (R5)."""

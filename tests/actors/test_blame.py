@@ -13,12 +13,14 @@ from everact.exceptions import (
     ActivityError,
     AttemptLostError,
     CommitUnknownError,
+    JournalCorruptError,
     QueryFailedError,
     UpdateRejectedError,
     WorkflowQuarantinedError,
 )
 from everact.journal.events import AttemptLost, RunBlamed
 from everact.journal.memory_store import MemoryJournal
+from everact.journal.run_index import RunIndex
 from everact.payloads import AesGcmCodec
 from everact.supervision import flight_recorder
 
@@ -452,3 +454,20 @@ async def test_a_run_that_is_suspect_handles_what_it_has_alone(grave):
             await runtime.ref(name, Tells).result()
     assert sorted(order[:2]) == ["b", "c"]
     assert order[2:] == ["a"]
+
+
+async def test_a_damaged_run_keeps_nobody_from_being_judged(grave, monkeypatch):
+    await begun(grave, Notes, Notes)
+    grave.die((TURN, 1, 5), (TURN, 2, 5))
+    real = RunIndex.row
+
+    def row(index, key):
+        if key == 1:
+            raise JournalCorruptError("its row is damaged")
+        return real(index, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunIndex, "row", row)
+        async with hosted(grave.store(), Notes) as runtime:
+            history = await runtime.ref("run-2", Notes).fetch_history()
+    assert len(events(history, RunBlamed)) == 1
