@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..journal import events as ev
+from ..journal.blob_table import write_blobs
+from ..journal.blobs import Spiller
 from ..journal.errors import JournalCorruptError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
@@ -62,7 +65,10 @@ def judge(shard: Shard, loaded: Loaded) -> bool:
     if flight is not None:
         entries = _Judgement(shard, loaded, flight).entries()
         if entries:
-            shard.store.append(shard.store.position, entries)
+            stored, blobs = Spiller(journal_id).spill_entries(entries)
+            shard.store.append(
+                shard.store.position, stored, partial(write_blobs, blobs=blobs) if blobs else None
+            )
             fault_point("recovery.blamed")
     try:
         shard.marks.recorder.keep(directory, journal_id)

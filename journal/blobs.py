@@ -17,7 +17,7 @@ from hashlib import blake2b
 from . import events as ev
 from .blob_table import Blob, blob_runs, damaged_blob, read_blob
 from .coded_fields import map_event, map_failure
-from .fold import RunState
+from .fold import LOST, RunState
 from .payloads import Payload
 from .store import HAS_BLOBS, Entry, Tables
 from .tables import HASH_SIZE
@@ -118,7 +118,9 @@ def _map_state(state: RunState, swap: Callable[[Payload, str], Payload]) -> RunS
     for command, pending in state.activities.items():
         copy = mapped.activities[command] = pending.copy()
         copy.scheduled = map_event(pending.scheduled, swap)
-        if pending.last_failure is not None:
+        if (
+            pending.last_failure is not None and pending.last_failure.type != LOST
+        ):  # no event carried that one
             copy.last_failure = map_failure(pending.last_failure, swap)
     return mapped
 

@@ -21,6 +21,7 @@ from everact.exceptions import (
 from everact.journal.events import AttemptLost, RunBlamed
 from everact.journal.memory_store import MemoryJournal
 from everact.journal.run_index import RunIndex
+from everact.journal.verify import verify
 from everact.payloads import AesGcmCodec
 from everact.supervision import flight_recorder
 
@@ -471,3 +472,22 @@ async def test_a_damaged_run_keeps_nobody_from_being_judged(grave, monkeypatch):
         async with hosted(grave.store(), Notes) as runtime:
             history = await runtime.ref("run-2", Notes).fetch_history()
     assert len(events(history, RunBlamed)) == 1
+
+
+async def test_what_starts_write_is_whole_in_the_tables(grave):
+    """Payloads over the limit (here nearly all) are where the snapshots of open runs say they are."""
+    await begun(grave, Notes, Calls, activities=[gate().fn])
+    for number in (1, 2, 3):
+        grave.die((TURN, 1, 5), waiting=[(ATTEMPT, 2, 1, number)])
+        async with hosted(grave.store(), Notes, Calls, activities=[gate().fn]) as runtime:
+            for extra in range(4):
+                await runtime.spawn(Notes, id=f"extra-{number}-{extra}")
+            await settled(runtime)
+    store = grave.store()
+    assert [str(problem) for problem in verify(store).problems] == []
+    store.close()
+    async with hosted(grave.store(), Notes, Calls, activities=[gate().fn]) as runtime:
+        description = await runtime.ref("run-1", Notes).describe()
+        assert "the process died 3 times" in description.failure
+        [pending] = (await runtime.ref("run-2", Calls).describe()).pending_activities
+        assert pending.last_failure == "AttemptLostError: the process died while the attempt was in hand"

@@ -132,7 +132,8 @@ def read_journal(path):
     except NotAJournalError:
         return {}
     try:
-        assert [str(problem) for problem in verify(store).problems] == []
+        problems = [str(problem) for problem in verify(store).problems]
+        assert problems == [], problems
         index, _facts, states, _next_key = load(store)
         runs = {}
         statuses = Counter()
