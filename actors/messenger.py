@@ -64,7 +64,7 @@ class Messenger:
     ) -> tuple[WorkflowActor, str, tuple[Payload, ...], HandlerDefinition | None]:
         """Find the run and the handler, and encode the arguments; nothing is written."""
         actor = self._open().find(ref.workflow_id, ref.run_id)
-        name = _handler_name(kind, handler)
+        name = handler_name(kind, handler)
         self._check_type(ref, actor)
         definition = actor.definition or ref._definition
         if definition is None:  # its type is not registered: the message is kept as it is
@@ -271,7 +271,7 @@ def _nothing(_state: RunState) -> None:
     return None
 
 
-def _handler_name(kind: str, handler: Any) -> str:
+def handler_name(kind: str, handler: Any) -> str:
     """The name that a call means by a method or a string."""
     if isinstance(handler, str):
         return check_text(f"the name of a {kind}", handler, may_be_empty=True)

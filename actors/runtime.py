@@ -29,13 +29,10 @@ from .activity import in_activity
 from .activity_pool import ActivityPool
 from .addresses import SCHEME, AddressError, parse_address
 from .context import running_instance
-from .definitions import (
-    workflow_definition,
-)
+from .definitions import workflow_definition
 from .descriptions import WorkflowSummary, summary
-from .errors import (
-    RuntimeClosedError,
-)
+from .doors import NO_DOOR, open_door
+from .errors import RuntimeClosedError
 from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
 from .handles import WorkflowHandle
@@ -87,6 +84,7 @@ class Runtime:
         grace: timedelta | float = GRACE,
         journal_quota: int | None = None,
         min_free_disk: int | None = None,
+        door: bool = True,
         clock: Clock | None = None,
     ) -> None:
         """Check the declarations; nothing is opened yet.
@@ -110,6 +108,7 @@ class Runtime:
                 refused before that, see ``docs/space.md``.
             min_free_disk: New work is refused while the journal's disk has fewer free bytes; None: 64 MiB, or an
                 eighth of a disk of less than 512 MiB.
+            door: Let other processes of this user in, by a unix socket in the journal's directory.
             clock: Where time comes from; for tests.
 
         Raises:
@@ -129,6 +128,9 @@ class Runtime:
             byte_count("journal_quota", journal_quota, LEAST_QUOTA)
         if min_free_disk is not None:
             byte_count("min_free_disk", min_free_disk, 0)
+        if not isinstance(door, bool):
+            raise TypeError(f"door must be True or False, not {door!r}")
+        self._has_door, self._door = door, NO_DOOR
         self._space = SpaceLimits(journal_quota, min_free_disk)
         self._grace = microseconds("grace", grace) / 1_000_000
         self._journal = journal
@@ -208,6 +210,8 @@ class Runtime:
         self._shard = shard
         self._pid = os.getpid()
         open_runtimes.add(self)
+        if self._has_door:
+            self._door = open_door(self, store)
         return self
 
     async def __aexit__(
@@ -235,8 +239,11 @@ class Runtime:
             )
             shard.close()
             shard.dispatcher.pool.close()
-            if self._store is not None:
-                self._store.close()
+            try:
+                await self._door.close()
+            finally:
+                if self._store is not None:
+                    self._store.close()
 
     def forsake(self) -> asyncio.AbstractEventLoop | None:
         """In a forked child: be closed without touching what is the parent's; returns the inherited loop."""
@@ -245,6 +252,7 @@ class Runtime:
             return None
         self._is_forsaken = True
         shard.error = self._forked()
+        self._door.forsake()
         shard.writer.forsake(shard.error)
         return shard.loop
 

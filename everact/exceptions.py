@@ -33,6 +33,7 @@ from .actors.errors import (
     WorkflowTypeError,
 )
 from .actors.event_loop import ForbiddenInWorkflowError, ReadOnlyError
+from .cluster.errors import CallRefusedError, CallTimeoutError, RuntimeUnreachableError
 from .journal.errors import (
     AppendRefusedError,
     CommitUnknownError,
@@ -62,6 +63,8 @@ __all__ = [
     "AddressError",
     "AppendRefusedError",
     "ApplicationError",
+    "CallRefusedError",
+    "CallTimeoutError",
     "CommitUnknownError",
     "EveractError",
     "FailureError",
@@ -91,6 +94,7 @@ __all__ = [
     "RequestIdReusedError",
     "ResultTimeoutError",
     "RuntimeClosedError",
+    "RuntimeUnreachableError",
     "UnknownHandlerError",
     "UpdateCutError",
     "UpdateFailedError",
