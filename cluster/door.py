@@ -38,6 +38,8 @@ MOST_CONNECTIONS = 1000
 #: Where the system shows a process its descriptors as paths.
 PROC = "/proc/self/fd"
 _BACKLOG = 128
+#: In a forked child: both ends of a connection to itself, held for ever.
+_nothing: list[socket.socket] = []
 
 
 class SocketDoor(Door):
@@ -100,11 +102,11 @@ class SocketDoor(Door):
                 transport = connection.transport
                 peer = None if transport is None else transport.get_extra_info("socket")
                 fds.append(-1 if peer is None else peer.fileno())
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        # Their numbers stay taken, by what never has anything to say: the inherited loop watches them.
+        _nothing.extend(socket.socketpair())
         for fd in fds:
-            if fd >= 0:  # its number stays taken: somebody here still believes to own it
-                os.dup2(nothing, fd, inheritable=False)
-        os.close(nothing)
+            if fd >= 0:
+                os.dup2(_nothing[0].fileno(), fd, inheritable=False)
 
     def _unlink(self) -> None:
         with suppress(OSError):
