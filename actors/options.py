@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 
 from ..journal.events import RetryRecord
 from ..journal.purging import Selection
-from ..journal.run_status import CLOSED
+from ..journal.run_status import CLOSED, STATUSES
 
 #: An activity attempt may take this long unless its options say otherwise.
 START_TO_CLOSE_TIMEOUT = timedelta(minutes=5)
@@ -201,6 +201,16 @@ def selection_of(
         if text is not None:
             check_text(name, text)
     return Selection(min(moments, default=None), workflow_type, status, workflow_id)
+
+
+def check_status(status: str | None) -> None:
+    """Refuse what is no status of a run; None is any.
+
+    Raises:
+        ValueError: Names the statuses.
+    """
+    if status is not None and status not in STATUSES:
+        raise ValueError(f"status must be one of {', '.join(map(repr, STATUSES))}, not {status!r}")
 
 
 def byte_count(name: str, value: int, least: int) -> int:

@@ -20,7 +20,6 @@ from ..journal.lmdb_store import MAP_SIZE, LmdbStore
 from ..journal.payload_limits import PayloadLimits
 from ..journal.payloads import PayloadConverter
 from ..journal.rewrite import Rewritten
-from ..journal.run_status import STATUSES
 from ..journal.space import LEAST_QUOTA, SpaceLimits
 from ..journal.store import JournalStore
 from ..journal.type_converters import TypeConverter, TypeUpgrade
@@ -43,6 +42,7 @@ from .options import (
     StartOptions,
     byte_count,
     check_request_id,
+    check_status,
     check_text,
     check_workflow_id,
     microseconds,
@@ -410,7 +410,7 @@ class Runtime:
             TypeError: The limit is no int.
             ValueError: The limit is not positive, or the status is unknown.
         """
-        _check_status(status)
+        check_status(status)
         if limit is not None:
             positive_count("limit", limit)
         found: list[WorkflowSummary] = []
@@ -426,7 +426,7 @@ class Runtime:
 
     async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count durable runs; arguments and errors as for ``list_workflows``."""
-        _check_status(status)
+        check_status(status)
         return self._open().index.count(workflow_type, status)
 
     async def purge(
@@ -485,11 +485,6 @@ class Runtime:
             JournalError: The journal is in memory, or is being compacted already.
         """
         return await self._open().housekeeping.compact()
-
-
-def _check_status(status: str | None) -> None:
-    if status is not None and status not in STATUSES:
-        raise ValueError(f"status must be one of {', '.join(map(repr, STATUSES))}, not {status!r}")
 
 
 def _each(option: str, given: Iterable[Any]) -> Iterable[Any]:

@@ -23,9 +23,18 @@ from ..actors.handles import WorkflowHandle
 from ..actors.options import QUERY_TIMEOUT
 from ..actors.runtime import Runtime
 from ..actors.workflow_actor import WorkflowActor
-from ..journal.run_document import record_document
 from .errors import CallRefusedError
-from .wire import Raw, error_document, payload_of, status_of, to_json, value_of
+from .wire import (
+    Raw,
+    error_document,
+    history_head,
+    history_rows,
+    payload_of,
+    status_of,
+    summary_document,
+    to_json,
+    value_of,
+)
 
 log = logging.getLogger("everact.runtime")
 
@@ -166,7 +175,7 @@ class Api:
         kind, status, limit = call.text("type"), call.text("status"), call.count("limit")
         call.no_more()
         found = await self._runtime.list_workflows(workflow_type=kind, status=status, limit=limit)
-        return await _stream(call.request, b'{"workflows":[', map(msgspec.to_builtins, found))
+        return await _stream(call.request, b'{"workflows":[', map(summary_document, found))
 
     async def count_workflows(self, call: Call) -> web.Response:
         """How many runs there are."""
@@ -226,16 +235,13 @@ class Api:
     async def describe(self, call: Call) -> web.Response:
         """Everything known of a run."""
         handle, _ = self._run(call)
-        seen = await handle.describe()
-        return _answer({**msgspec.to_builtins(seen), "waiting_on": seen.waiting_on})
+        return _answer(summary_document(await handle.describe()))
 
     async def history(self, call: Call) -> web.StreamResponse:
         """All records of a run."""
         handle, _ = self._run(call)
         found = await handle.fetch_history()
-        names = to_json({"workflow_id": found.workflow_id, "run_id": found.run_id})
-        rows = ({"at": at, **record_document(record)} for at, record in found.records)
-        return await _stream(call.request, names[:-1] + b',"records":[', rows)
+        return await _stream(call.request, history_head(found), history_rows(found))
 
     async def signal(self, call: Call) -> web.Response:
         """Send a signal."""

@@ -42,10 +42,12 @@ class Client:
         name: Name of the runtime, the cluster part of addresses.
     """
 
+    _make_messenger = RemoteMessenger
+
     def __init__(self, name: str, connection: Connection, converter: PayloadConverter) -> None:
         self.name = name
         self._connection = connection
-        self._messenger: Any = RemoteMessenger(name, connection, converter)
+        self._messenger: Any = self._make_messenger(name, connection, converter)  # has the calls of Messenger
 
     @classmethod
     async def connect(
@@ -54,7 +56,7 @@ class Client:
         *,
         timeout: timedelta | float = TIMEOUT,  # noqa: ASYNC109
         converters: Iterable[TypeConverter[Any] | TypeUpgrade] = (),
-    ) -> Client:
+    ) -> Self:
         """Connect to a running program.
 
         Args:

@@ -56,7 +56,7 @@ class RemoteMessenger:
         answer = await self._connection.wait_for(
             "POST", *_run(ref), "updates", name, query=_which(ref), body=body
         )
-        return self._value(codec, answer["result"], f"result of update {name}")
+        return self.value(codec, answer["result"], f"result of update {name}")
 
     async def query(
         self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta | float
@@ -69,7 +69,7 @@ class RemoteMessenger:
             "POST", *_run(ref), "queries", name, query=_which(ref), body=body, wait=seconds
         )
         answer = msgspec.json.decode(data, type=dict[str, Raw])
-        return self._value(codec, answer["result"], f"result of query {name}")
+        return self.value(codec, answer["result"], f"result of query {name}")
 
     async def cancel(self, ref: ActorRef[Any], reason: str) -> None:
         """Ask the run to cancel itself."""
@@ -132,7 +132,7 @@ class RemoteMessenger:
             )
         definition: WorkflowDefinition | None = ref._definition
         codec = None if definition is None else definition.codec
-        return self._value(codec, answer["result"], f"result of {ref.workflow_id}")
+        return self.value(codec, answer["result"], f"result of {ref.workflow_id}")
 
     def encoded(self, codec: CallCodec | None, args: Sequence[Any], where: str) -> list[Raw]:
         """Check arguments and turn them into what travels, by their hints where those are known."""
@@ -150,7 +150,8 @@ class RemoteMessenger:
         codec = found.codec if found is not None else None if isinstance(handler, str) else _codec(handler)
         return name, codec, self.encoded(codec, args, f"argument of {kind} {name}")
 
-    def _value(self, codec: CallCodec | None, value: Raw, where: str) -> Any:
+    def value(self, codec: CallCodec | None, value: Raw, where: str) -> Any:
+        """A value that has travelled, by its hint where that is known."""
         payload = payload_of(value)
         if codec is None:
             return self._converter.decode(payload, where=where)

@@ -11,18 +11,20 @@ its cause as a stored ``failure``.
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from ..actors import addresses, context, event_loop
 from ..actors import errors as actor_errors
+from ..actors.descriptions import History, WorkflowDescription, WorkflowSummary
 from ..actors.failure_conversion import error_of, failure_of
 from ..journal import errors as journal_errors
 from ..journal.errors import EveractError, PayloadEncodeError
 from ..journal.failures import Failure, safe_message
 from ..journal.payloads import NULL, Payload, PayloadConverter
-from ..journal.run_document import plain, structured
+from ..journal.run_document import plain, record_document, structured
 from . import errors
 
 Raw = msgspec.Raw
@@ -83,8 +85,8 @@ def value_of(payload: Payload, where: str = "") -> Raw:
     if payload.encoding == "raw":
         return Raw(to_json({"$bytes": base64.b64encode(payload.data).decode("ascii")}))
     raise PayloadEncodeError(
-        f"has the stored form {payload.encoding!r}, which does not leave the program: other processes get what has "
-        f"a form as JSON. Annotate it with its class",
+        f"has the stored form {payload.encoding!r}, which only its own program reads: other processes get what is "
+        f"stored as JSON, without a payload codec",
         where,
     )
 
@@ -95,6 +97,28 @@ def payload_of(value: Raw) -> Payload:
     if data == b"null":
         return NULL
     return Payload("tagged" if b'"$' in data else "json", data)
+
+
+# --- what is known of runs
+
+
+def summary_document(seen: WorkflowSummary) -> dict[str, Any]:
+    """A line of a list, or a description, as it travels."""
+    document: dict[str, Any] = msgspec.to_builtins(seen)
+    if isinstance(seen, WorkflowDescription):
+        document["waiting_on"] = seen.waiting_on
+    return document
+
+
+def history_head(history: History) -> bytes:
+    """The beginning of a history as it travels; its records follow, a comma between them, then ``]}``."""
+    return to_json({"workflow_id": history.workflow_id, "run_id": history.run_id})[:-1] + b',"records":['
+
+
+def history_rows(history: History) -> Iterator[dict[str, Any]]:
+    """The records of a history as they travel, each with its time in microseconds."""
+    for at, record in history.records:
+        yield {"at": at, **record_document(record)}
 
 
 # --- errors
