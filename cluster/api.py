@@ -263,8 +263,9 @@ class Api:
         name = call.names["name"]
         if body.wait is not None and not body.request_id:
             raise _RefusedError(400, "wait needs a request_id: the answer is asked for again with it")
+        waiting = asyncio.timeout(body.wait)
         try:
-            async with asyncio.timeout(body.wait) as waiting:
+            async with waiting:
                 value = await handle.execute_update(name, *args, request_id=body.request_id)
         except TimeoutError:
             if not waiting.expired():

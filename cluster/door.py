@@ -13,7 +13,7 @@ import os
 import resource
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -69,8 +69,9 @@ class SocketDoor(Door):
     async def _serve(self) -> None:
         try:
             make = (await asyncio.to_thread(import_module, ".unix_server", __package__)).unix_server
-            self._http = make(self._runtime, self._most)
-            self._server = await self._loop.create_unix_server(self._http, sock=self._socket)
+            http: web.Server = make(self._runtime, self._most)
+            self._http = http
+            self._server = await self._loop.create_unix_server(http, sock=self._socket)
         except Exception:
             log.exception("the door of the journal %r is shut", self._directory)
             self._unlink()
@@ -146,7 +147,7 @@ def _listen(directory: str) -> socket.socket:
 
 
 @contextmanager
-def socket_path(directory: str) -> Iterator[str]:
+def socket_path(directory: str) -> Generator[str]:
     """The path of the socket of a journal for ``bind`` and ``connect``, which take short ones only.
 
     Raises:

@@ -14,11 +14,11 @@ from .wire import Raw
 class JsonMessenger(RemoteMessenger):
     """Passes values on as they are."""
 
-    def encoded(self, _codec: CallCodec | None, args: Sequence[Any], _where: str) -> list[Raw]:
+    def encoded(self, codec: CallCodec | None, args: Sequence[Any], where: str) -> list[Raw]:  # noqa: ARG002
         """The arguments, which are JSON texts already; the program converts them by its type hints."""
         return [arg if isinstance(arg, Raw) else Raw(arg) for arg in args]
 
-    def value(self, _codec: CallCodec | None, value: Raw, _where: str) -> Any:
+    def value(self, codec: CallCodec | None, value: Raw, where: str) -> Any:  # noqa: ARG002
         """The JSON text of a value."""
         return value
 

@@ -11,7 +11,7 @@ its cause as a stored ``failure``.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -33,7 +33,7 @@ to_json = msgspec.json.Encoder().encode
 from_json = msgspec.json.Decoder().decode
 
 #: The errors that a caller in another process gets as what they are.
-ERRORS: dict[str, type[Exception]] = {
+ERRORS: Mapping[str, type[Exception]] = {
     name: cls
     for module in (journal_errors, actor_errors, addresses, context, event_loop, errors)
     for name, cls in vars(module).items()

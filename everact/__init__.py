@@ -11,7 +11,7 @@ if _util.find_spec(f"{__name__}.actors") is None:
         "or install the checkout with 'pip install -e .'"
     )
 
-from . import activity, exceptions, payloads, workflow
+from . import activity, blocking, exceptions, payloads, workflow
 from ._version import __version__
 from .actors.addresses import Address
 from .actors.descriptions import History, HistoryEvent, WorkflowDescription, WorkflowSummary
@@ -43,6 +43,7 @@ __all__ = [
     "WorkflowSummary",
     "__version__",
     "activity",
+    "blocking",
     "exceptions",
     "payloads",
     "workflow",

@@ -85,6 +85,7 @@ FROZEN = {
         "WorkflowSummary",
         "__version__",
         "activity",
+        "blocking",
         "exceptions",
         "payloads",
         "workflow",
@@ -97,6 +98,7 @@ FROZEN = {
         "info",
         "logger",
     ],
+    "everact.blocking": ["BlockingHandle", "Client", "Runtime"],
     "everact.exceptions": [
         "ActivityCancelledError",
         "ActivityError",
