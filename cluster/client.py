@@ -13,11 +13,9 @@ from typing import Any, Self, Unpack, overload
 import msgspec
 
 from ..actors.addresses import SCHEME, AddressError, parse_address
-from ..actors.context import running_instance
 from ..actors.definitions import MARK, Mark, WorkflowDefinition, workflow_definition
 from ..actors.descriptions import WorkflowSummary
 from ..actors.errors import RegistrationError
-from ..actors.event_loop import ForbiddenInWorkflowError
 from ..actors.handles import WorkflowHandle
 from ..actors.options import StartOptions, check_request_id, check_text, check_workflow_id, microseconds
 from ..actors.typing import R, Ts, W, WorkflowClass
@@ -69,8 +67,6 @@ class Client:
             RuntimeUnreachableError: Nobody listens there.
             ValueError: The url is none of this form.
         """
-        if running_instance() is not None:
-            raise ForbiddenInWorkflowError("a Client", "use it in an async activity")
         check_text("the url of a Client", url)
         journal = url.removeprefix(_PREFIX)
         if not url.startswith(_PREFIX) or not journal:

@@ -16,7 +16,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from ..actors.context import running_instance
 from ..actors.errors import RuntimeClosedError
+from ..actors.event_loop import ForbiddenInWorkflowError
 from ..journal.lmdb_lock import owner_of
 from ..journal.payloads import PayloadConverter
 from .door import SOCKET_FILE, socket_path
@@ -51,6 +53,7 @@ class Connection:
         self.journal = str(Path(journal).absolute())
         self._timeout = timeout
         self._converter = converter
+        self._loop = asyncio.get_running_loop()
         self._resources = ExitStack()
         self._sessions: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
         self._waiting = 0
@@ -108,14 +111,21 @@ class Connection:
             RuntimeUnreachableError: Nobody listens.
             CallTimeoutError: There was no answer in time.
             CallRefusedError: The program does not know the call.
-            RuntimeError: The client was closed.
+            RuntimeError: The client was closed, or belongs to another event loop.
+            ForbiddenInWorkflowError: It is used by workflow code.
             Exception: What the runtime has raised.
         """
         import aiohttp  # noqa: PLC0415
 
+        if running_instance() is not None:
+            raise ForbiddenInWorkflowError("a Client or one of its handles", "use it in an async activity")
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            raise RuntimeError(
+                "this Client belongs to another event loop: connect one in each loop, or use everact.blocking in threads"
+            )
         url = self._url(path, query)
         data = None if body is None else to_json(body)
-        loop = asyncio.get_running_loop()
         end = loop.time() + self._timeout
         pause = FIRST_PAUSE
         while True:

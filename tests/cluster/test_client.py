@@ -12,7 +12,7 @@ from support.door_program import Program
 from support.door_workflows import WORKFLOWS, Free, Order, Waits
 from support.hosting import until
 
-from everact import Client, Runtime
+from everact import Client, Runtime, workflow
 from everact.cluster import connection as connections
 from everact.cluster.door import SOCKET_FILE
 from everact.exceptions import (
@@ -20,6 +20,7 @@ from everact.exceptions import (
     CallRefusedError,
     CallTimeoutError,
     EveractError,
+    ForbiddenInWorkflowError,
     PayloadEncodeError,
     RegistrationError,
     ResultTimeoutError,
@@ -283,31 +284,56 @@ async def test_a_client_that_was_closed_says_so(both):
     await client.close()
 
 
+async def test_a_client_belongs_to_its_event_loop_and_to_no_workflow(both):
+    runtime, client = both
+
+    def elsewhere():
+        async def count():
+            return await client.count_workflows()
+
+        with pytest.raises(
+            RuntimeError, match="this Client belongs to another event loop: connect one in each loop"
+        ):
+            asyncio.run(count())
+
+    await asyncio.to_thread(elsewhere)
+    CLIENTS[:] = [client]
+    runtime._registry.workflows.update({"UsesClient": UsesClient.__everact_definition__})
+    says = "a Client or one of its handles"
+    assert says in await runtime.execute("UsesClient", "uses")
+    assert says in await runtime.execute("UsesClient", "unix:x")
+    CLIENTS.clear()
+
+
+CLIENTS = []
+
+
+@workflow.defn
+class UsesClient:
+    @workflow.run
+    async def run(self, way: str) -> str:
+        try:
+            if way == "uses":
+                await CLIENTS[0].ref("w").describe()
+            else:
+                await Client.connect(way)
+        except ForbiddenInWorkflowError as error:
+            return str(error)
+        return "no error"
+
+
 async def test_a_program_that_does_not_answer_is_not_waited_for(tmp_path):
     async def hear(reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        path = connections.Path(tmp_path)
-        if b"quiet" not in path.name.encode():
-            answers.append(1)
-        if len(answers) == 1:
-            writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"name":"shop"}'[:-1])
-            await writer.drain()
-            await reader.read()
-        else:
-            await reader.read()
+        await reader.read()
         writer.close()
 
-    answers = []
-    server = await asyncio.start_unix_server(hear, tmp_path / SOCKET_FILE)
-    async with server:
+    async with await asyncio.start_unix_server(hear, tmp_path / SOCKET_FILE):
         connection = connections.Connection(str(tmp_path), 0.05, None)
-        answers.append(0)
         with pytest.raises(
             CallTimeoutError, match=r"did not answer GET /v1/workflows within 0.05 s: whether it"
         ):
             await connection.call("GET", "workflows")
         await connection.close()
-        server.close_clients() if hasattr(server, "close_clients") else None
 
 
 async def test_what_is_no_everact_is_said(tmp_path):
@@ -429,12 +455,24 @@ async def test_a_program_that_leaves_and_comes_back_is_waited_for(tmp_journal):
         return Runtime(tmp_journal, workflows=WORKFLOWS, grace=0.0)
 
     async with hosted(), await Client.connect(f"unix:{tmp_journal}") as client:
+        pass
+    client = connections.Connection(str(tmp_journal), 20.0, None)
+    async with hosted() as runtime:
+        runtime._leaving = True  # as while its activities are waited for
+        asking = asyncio.create_task(client.call("GET", "workflow-count"))
+        await until(lambda: runtime._door._http is not None and runtime._door._http.requests_count >= 2)
+        runtime._leaving = False
+    async with hosted():
+        assert await asking == b'{"count":0}'
+    await client.close()
+
+
+async def test_a_client_that_is_closed_while_it_waits_for_the_program_says_so(tmp_journal):
+    async with Runtime(tmp_journal, workflows=WORKFLOWS, grace=0.0):
+        client = await Client.connect(f"unix:{tmp_journal}")
         handle = await client.spawn(Waits, id="w")
         waiting = asyncio.create_task(handle.result())
         await until(lambda: client._connection._waiting == 1)
-    asking = asyncio.create_task(client.count_workflows())
-    assert not asking.done()
-    asking.cancel()
     await client.close()
     with pytest.raises(RuntimeError, match="this Client is closed"):
         await waiting

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from support.door_program import Program
 from support.door_workflows import WORKFLOWS, Waits
 from support.hosting import until
 
 from everact import Client, Runtime
 from everact.actors.runtime import NO_DOOR
 from everact.cluster import api, door, unix_server
+from everact.exceptions import JournalLockedError
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 
@@ -82,6 +84,19 @@ async def test_the_socket_of_a_dead_owner_is_replaced(tmp_journal):
     left.close()
     async with hosted(tmp_journal):
         assert (await ask(tmp_journal, "GET", "/v1"))[0] == 200
+
+
+async def test_a_second_runtime_on_the_journal_is_told_of_the_first_and_leaves_its_door_open(tmp_journal):
+    with Program(tmp_journal) as program:
+        with pytest.raises(JournalLockedError) as caught:
+            await hosted(tmp_journal).__aenter__()
+        assert f"connect to it with everact.Client.connect('unix:{tmp_journal}')" in str(caught.value)
+        assert (await ask(tmp_journal, "GET", "/v1"))[1]["pid"] == program.process.pid
+        program.leave()
+    async with hosted(tmp_journal):
+        with pytest.raises(JournalLockedError, match="is already open in this process"):
+            await hosted(tmp_journal).__aenter__()
+        assert (await ask(tmp_journal, "GET", "/v1"))[1]["pid"] == os.getpid()
 
 
 async def test_what_is_no_socket_is_left_alone_and_the_runtime_goes_on(tmp_journal, caplog):
@@ -233,7 +248,7 @@ async def test_a_pickle_does_not_leave_the_program_and_none_comes_in(tmp_journal
         await runtime.spawn("Free", Odd(), id="f")
         status, kind, text = await refused(tmp_journal, "GET", "/v1/workflows/f/result")
         assert (status, kind) == (400, "PayloadEncodeError")
-        assert "has the stored form 'pickle', which does not leave the program" in text
+        assert "has the stored form 'pickle', which only its own program reads" in text
         body = json.dumps({"workflow": "Free", "args": [{"encoding": "pickle", "base64": "gASVAAAA"}]})
         _, started = await ask(tmp_journal, "POST", "/v1/workflows", body)
         _, answer = await ask(tmp_journal, "GET", f"/v1/workflows/{started['workflow_id']}/result")
