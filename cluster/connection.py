@@ -122,7 +122,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             raise RuntimeError(
-                "this Client belongs to another event loop: connect one in each loop, or use everact.blocking in threads"
+                "this Client belongs to another event loop: connect one in each loop, or use everact.blocking"
             )
         url = self._url(path, query)
         data = None if body is None else to_json(body)

@@ -390,7 +390,7 @@ class Cut:
 
     async def __aexit__(self, *_exc_info):
         self.server.close()
-        self.path.unlink()
+        self.path.unlink(missing_ok=True)
         self.behind.rename(self.path)
 
     async def hear(self, reader, writer):
