@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
+from ..journal.errors import JournalCorruptError
 from ..journal.lmdb_store import LmdbStore
 from ..journal.loading import load
 from ..journal.payloads import Payload, PayloadConverter
@@ -16,6 +19,8 @@ from .descriptions import History, WorkflowDescription, WorkflowSummary, summary
 from .errors import WorkflowNotFoundError
 from .messenger import result_of
 from .options import check_status, positive_count
+
+T = TypeVar("T")
 
 
 class JournalReader:
@@ -33,11 +38,7 @@ class JournalReader:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._converter = PayloadConverter()
         self._store = LmdbStore(directory, read_only=True)
-        try:
-            self._index: RunIndex = load(self._store).runs
-        except BaseException:
-            self._store.close()
-            raise
+        self._index: RunIndex | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -47,6 +48,19 @@ class JournalReader:
     ) -> None:
         self._store.close()
 
+    def _read(self, look: Callable[[RunIndex], T]) -> T:
+        """Look at the runs; anew when a writer has moved them on meanwhile."""
+        while True:
+            position = self._store.position
+            try:
+                if self._index is None:
+                    self._index = load(self._store).runs
+                return look(self._index)
+            except JournalCorruptError:
+                self._index = None
+                if self._store.position == position:
+                    raise
+
     def list_workflows(
         self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
     ) -> list[WorkflowSummary]:
@@ -54,28 +68,35 @@ class JournalReader:
         check_status(status)
         if limit is not None:
             positive_count("limit", limit)
-        found: list[WorkflowSummary] = []
-        for row in self._index.newest_first():
-            if limit is not None and len(found) >= limit:
-                break
-            if workflow_type in (None, row.workflow_type) and status in (None, row.status):
-                found.append(summary(row))
-        return found
+
+        def look(index: RunIndex) -> list[WorkflowSummary]:
+            wanted = (
+                summary(row)
+                for row in index.newest_first()
+                if workflow_type in (None, row.workflow_type) and status in (None, row.status)
+            )
+            return list(islice(wanted, limit))
+
+        return self._read(look)
 
     def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count runs; as ``Runtime.count_workflows``."""
         check_status(status)
-        return self._index.count(workflow_type, status)
+        return self._read(lambda index: index.count(workflow_type, status))
 
     def describe(self, workflow_id: str, run_id: str | None = None) -> WorkflowDescription:
         """Everything known of a run."""
-        seen = descriptions.observe(self._index.state(self._row(workflow_id, run_id)))
-        return descriptions.describe(seen)
+        state = self._read(lambda index: index.state(_row(index, workflow_id, run_id)))
+        return descriptions.describe(descriptions.observe(state))
 
     def history(self, workflow_id: str, run_id: str | None = None) -> History:
         """All events of a run."""
-        row = self._row(workflow_id, run_id)
-        return History(row.workflow_id, row.run_id, self._index.records(row))
+
+        def look(index: RunIndex) -> History:
+            row = _row(index, workflow_id, run_id)
+            return History(row.workflow_id, row.run_id, index.records(row))
+
+        return self._read(look)
 
     def result(self, workflow_id: str, run_id: str | None = None) -> tuple[str, Payload | None]:
         """The status of a run, and its result if it has ended.
@@ -83,14 +104,14 @@ class JournalReader:
         Raises:
             WorkflowFailedError: It has failed, or was cancelled or terminated.
         """
-        row = self._row(workflow_id, run_id)
-        outcome = self._index.state(row).outcome
-        if outcome is None:
-            return row.status, None
-        return row.status, result_of(outcome, row.workflow_id, row.run_id, self._converter)
+        state = self._read(lambda index: index.state(_row(index, workflow_id, run_id)))
+        if state.outcome is None:
+            return state.status, None
+        return state.status, result_of(state.outcome, workflow_id, state.started.run_id, self._converter)
 
-    def _row(self, workflow_id: str, run_id: str | None) -> RunRow:
-        row = self._index.find(workflow_id, run_id)
-        if row is None:
-            raise WorkflowNotFoundError(workflow_id, run_id)
-        return row
+
+def _row(index: RunIndex, workflow_id: str, run_id: str | None) -> RunRow:
+    row = index.find(workflow_id, run_id)
+    if row is None:
+        raise WorkflowNotFoundError(workflow_id, run_id)
+    return row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
@@ -15,6 +16,9 @@ from .api import Api, refusal
 KEEP_ALIVE = 75.0
 #: Longest first line of a request: a workflow id of 1,000 bytes and a handler's name, percent-encoded.
 LONGEST_LINE = 32 << 10
+#: aiohttp's own: it logs a trace for what is no HTTP, which its sender is told already.
+_http_log = logging.getLogger("everact.runtime.http")
+_http_log.setLevel(logging.CRITICAL)
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -39,6 +43,7 @@ def unix_server(runtime: Runtime, most: int) -> web.Server:
         handle,
         handler_cancellation=True,
         access_log=None,
+        logger=_http_log,
         keepalive_timeout=KEEP_ALIVE,
         max_line_size=LONGEST_LINE,
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support.door_program import Program
-from support.door_workflows import WORKFLOWS, Waits
+from support.door_workflows import WORKFLOWS, Free, Waits
 from support.hosting import until
 
 from everact import Client, Runtime
@@ -224,6 +224,40 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_all_read(tmp_jou
     async with hosted(tmp_journal):
         answer = await refused(tmp_journal, "POST", "/v1/workflows", b" " * 2000)
     assert answer == (413, "CallRefusedError", "the body of a call may have up to 1,000 bytes")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"garbage\r\n\r\n",
+        b"GET /v1 HTTP/1.1\r\nHost: x\r\nContent-Length: no\r\n\r\n",
+        b"GET /" + b"x" * 50_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /v1/workflows HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+async def test_what_is_no_http_is_refused_and_is_no_line_in_the_log(tmp_journal, garbage, caplog):
+    async with hosted(tmp_journal):
+        reader, writer = await asyncio.open_unix_connection(tmp_journal / door.SOCKET_FILE)
+        writer.write(garbage)
+        assert (await reader.read()).startswith(b"HTTP/1.0 400 Bad Request")
+        writer.close()
+        assert (await ask(tmp_journal, "GET", "/v1"))[0] == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_a_run_whose_type_is_not_registered_receives_signals_and_answers_nothing(tmp_journal):
+    async with hosted(tmp_journal) as runtime:
+        await runtime.spawn(Waits, id="w")
+    async with Runtime(tmp_journal, workflows=[Free], grace=0.0):
+        status, _ = await ask(tmp_journal, "POST", "/v1/workflows/w/signals/hear", b'{"args": ["kept"]}')
+        assert status == 200
+        status, kind, _ = await refused(tmp_journal, "POST", "/v1/workflows/w/queries/words")
+        assert (status, kind) == (404, "WorkflowNotRegisteredError")
+        status, kind, _ = await refused(tmp_journal, "GET", "/v1/workflows/w/result")
+        assert (status, kind) == (409, "WorkflowHeldError")
+    async with hosted(tmp_journal):
+        _, answer = await ask(tmp_journal, "POST", "/v1/workflows/w/queries/words")
+        assert answer == {"result": ["kept"]}
 
 
 async def test_an_error_of_ours_is_told_and_logged(tmp_journal, monkeypatch, caplog):
