@@ -90,6 +90,7 @@ class Connection:
         query: Mapping[str, object] | None = None,
         body: object = None,
         wait: float = 0.0,
+        waits: bool = False,
         again: bool = True,
         sending: Callable[[], None] | None = None,
     ) -> bytes:
@@ -101,6 +102,7 @@ class Connection:
             query: Parameters; those that are None are left out.
             body: What becomes JSON.
             wait: How long the program may take before it answers, in seconds.
+            waits: Whether it waits for a run, which takes a connection of its own.
             again: Whether to wait for a program that does not listen; it may be starting.
             sending: Called each time before it is sent.
 
@@ -134,17 +136,11 @@ class Connection:
             left = max(0.0, end - loop.time())
             limit = aiohttp.ClientTimeout(total=wait + max(left, pause))
             try:
-                session = self._session(waits=wait > 0)
+                session = self._session(waits=waits)
                 if sending is not None:
                     sending()
                 async with session.request(method, url, data=data, timeout=limit) as response:
                     answer = await response.read()
-                if response.status < 400:
-                    return answer
-                error = self._error(response.status, answer)
-                if not isinstance(error, RuntimeClosedError):
-                    raise error
-                trouble: Exception = error  # it is being left; perhaps it is started again
             except TimeoutError:
                 name = f"{method} /v1/{'/'.join(path)}"
                 raise CallTimeoutError(
@@ -152,7 +148,13 @@ class Connection:
                     f"{self._timeout + wait:g} s: whether it was done is unknown"
                 ) from None
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
-                trouble = error
+                trouble: Exception = error
+            else:
+                if response.status < 400:
+                    return answer
+                trouble = self._error(response.status, answer)
+                if not _will_pass(response.status, trouble):
+                    raise trouble
             if not again or loop.time() + pause >= end:
                 raise self._unreachable(trouble) from trouble
             await asyncio.sleep(pause)
@@ -184,7 +186,7 @@ class Connection:
                         query = {**query, "wait": wait}
                     else:
                         body = {**body, "wait": wait}
-                    data = await self.call(method, *path, query=query, body=body, wait=max(wait, 0.001))
+                    data = await self.call(method, *path, query=query, body=body, wait=wait, waits=True)
                 answer = msgspec.json.decode(data, type=dict[str, Raw])
                 if is_done(answer) or (end is not None and loop.time() >= end):
                     return answer
@@ -213,6 +215,11 @@ class Connection:
         return RuntimeUnreachableError(self.journal, _reason(self.journal, trouble))
 
 
+def _will_pass(status: int, error: Exception) -> bool:
+    """Whether a refusal has nothing to do with the call: the program is being left, or is crowded."""
+    return isinstance(error, RuntimeClosedError) or (status == 503 and isinstance(error, CallRefusedError))
+
+
 def is_done(answer: Mapping[str, Raw]) -> bool:
     """Whether the answer to a waiting call is the one that was waited for."""
     return bytes(answer["done"]) == b"true"
@@ -235,6 +242,8 @@ def _reason(journal: str, trouble: BaseException) -> str:
         pass
     if isinstance(trouble, RuntimeClosedError):
         return "the program is leaving its Runtime"
+    if isinstance(trouble, CallRefusedError):
+        return str(trouble)
     if not place.exists():
         return f"there is no socket {SOCKET_FILE!r} in it"
     return f"nobody listens at its socket {SOCKET_FILE!r} ({getattr(cause, 'strerror', None) or cause})"

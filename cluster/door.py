@@ -50,6 +50,7 @@ class SocketDoor(Door):
 
         Raises:
             OSError: The socket cannot be made; there is no door then.
+            NotImplementedError: The event loop cannot watch it.
         """
         self._runtime = runtime
         self._directory = directory
@@ -58,9 +59,13 @@ class SocketDoor(Door):
         self._http: web.Server | None = None
         self._most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._socket = _listen(directory)
-        self._inode = Path(directory, SOCKET_FILE).lstat().st_ino
         self._serving: asyncio.Task[None] | None = None
-        self._loop.add_reader(self._socket, self._first_client)
+        try:
+            self._inode = Path(directory, SOCKET_FILE).lstat().st_ino
+            self._loop.add_reader(self._socket, self._first_client)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def _first_client(self) -> None:
         self._loop.remove_reader(self._socket)
@@ -120,9 +125,11 @@ def open_door(runtime: Runtime, directory: str) -> Door:
     """Let other processes in; where the socket cannot be made the runtime goes on without, and says so."""
     try:
         return SocketDoor(runtime, directory)
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:
         log.warning(
-            "the journal %r has no door, other processes cannot reach this Runtime: %s", directory, error
+            "the journal %r has no door, other processes cannot reach this Runtime: %s",
+            directory,
+            error or repr(error),
         )
         return NO_DOOR
 

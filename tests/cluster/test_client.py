@@ -13,7 +13,9 @@ from support.door_workflows import WORKFLOWS, Free, Order, Waits
 from support.hosting import until
 
 from everact import Client, Runtime, workflow
+from everact.actors import messenger
 from everact.cluster import connection as connections
+from everact.cluster import unix_server
 from everact.cluster.door import SOCKET_FILE
 from everact.exceptions import (
     AddressError,
@@ -146,6 +148,18 @@ async def test_errors_are_those_of_the_runtime(both, name):
         assert there == here
 
 
+async def test_a_query_without_an_answer_in_time_is_a_timeout_on_both_sides(both, monkeypatch):
+    async def never(_future, _seconds):
+        return False
+
+    runtime, client = both
+    await runtime.spawn(Waits, id="w")
+    monkeypatch.setattr(messenger, "wait_within", never)
+    here, there = [await outcome(side.ref("w").query("words", timeout=2)) for side in both]
+    assert here == there
+    assert here[:2] == (TimeoutError, "query 'words' of workflow 'w' had no answer within 2 s")
+
+
 async def test_a_failure_brings_its_cause_its_type_and_its_details(both):
     _runtime, client = both
     handle = await client.spawn(Waits)
@@ -194,6 +208,33 @@ async def test_many_wait_at_once(both):
     for handle in handles:
         await handle.signal(Waits.finish, "x")
     assert {order.item for order in await asyncio.gather(*waiting)} == {"x"}
+
+
+async def test_a_crowded_program_is_asked_again(both, monkeypatch):
+    runtime, client = both
+    served = runtime._door._http
+    first = served.requests_count
+    text = "this program serves 2 connections at a time: try again later"
+
+    async def handle(api, request, real=unix_server.Api.handle):
+        return (
+            unix_server.refusal(503, text) if served.requests_count < first + 3 else await real(api, request)
+        )
+
+    monkeypatch.setattr(unix_server.Api, "handle", handle)
+    assert await client.count_workflows() == 0
+    assert served.requests_count == first + 3
+    first += 1_000_000
+    client._connection._timeout = 0.1
+    with pytest.raises(RuntimeUnreachableError, match="this program serves 2 connections at a time"):
+        await client.count_workflows()
+
+
+async def test_many_queries_take_few_connections(both):
+    runtime, client = both
+    handle = await client.spawn(Waits)
+    await asyncio.gather(*[handle.query(Waits.words) for _ in range(200)])
+    assert len(runtime._door._http.connections) <= connections.QUICK
 
 
 async def test_a_result_is_waited_for_in_several_calls(both, monkeypatch):
@@ -267,13 +308,19 @@ async def test_another_user_is_told_whose_it_is(tmp_path):
                 "import asyncio, os, sys\nfrom everact import Client\nfrom everact.exceptions import EveractError\n"
                 "import aiohttp\nos.setgid(65534); os.setuid(65534)\n"
                 "try: asyncio.run(Client.connect('unix:' + sys.argv[1]))\n"
-                "except EveractError as error: print(error.reason)\n"
+                "except EveractError as error: print(getattr(error, 'reason', error))\n"
             )
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", code, str(path), stdout=subprocess.PIPE
-            )
-            out, _ = await process.communicate()
-        assert out.decode() == "its socket is for user 0 only, and this is user 65534\n"
+
+            async def told():
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-c", code, str(path), stdout=subprocess.PIPE
+                )
+                out, _ = await process.communicate()
+                return out.decode()
+
+            assert await told() == "its socket is for user 0 only, and this is user 65534\n"
+            (path / SOCKET_FILE).chmod(0o666)  # whoever gets so far is asked for his name
+            assert await told() == "this program serves processes of its own user only\n"
 
 
 async def test_a_client_that_was_closed_says_so(both):

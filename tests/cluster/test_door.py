@@ -304,6 +304,25 @@ async def test_many_rows_are_one_document(tmp_journal, monkeypatch):
         assert len(answer["workflows"]) == 2
 
 
+async def test_a_client_that_does_not_read_holds_nobody(tmp_journal, monkeypatch):
+    async with hosted(tmp_journal) as runtime:
+        await runtime.spawn(Waits, id="w")
+        runs = await runtime.list_workflows() * 50_000
+
+        async def many(**_asked):
+            return runs
+
+        monkeypatch.setattr(runtime, "list_workflows", many)
+        reader, writer = await asyncio.open_unix_connection(tmp_journal / door.SOCKET_FILE, limit=1)
+        writer.write(b"GET /v1/workflows HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readexactly(1)
+        for _ in range(100):
+            assert (await ask(tmp_journal, "GET", "/v1/workflow-count"))[1] == {"count": 1}
+        connection = next(one for one in runtime._door._http.connections if one._current_request is not None)
+        assert connection.transport.get_write_buffer_size() < 4 << 20  # what is not read is not made either
+        writer.close()
+
+
 async def test_a_waiting_call_ends_when_its_client_goes_away(tmp_journal):
     async with hosted(tmp_journal) as runtime:
         await runtime.spawn(Waits, id="w")
