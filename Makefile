@@ -10,13 +10,13 @@ WORKERS ?= auto
 # What runs the tests; CI puts coverage here.
 PYTEST ?= -m pytest
 
-.PHONY: help test soak demo bench lint format types check clean
+.PHONY: help test soak demo bench bench-check lint format types check clean
 
 help:
 	@echo "make test    run the tests (sets up $(VENV) first)"
 	@echo "make soak    a thousand lives that end by SIGKILL (minutes)"
 	@echo "make demo    show a workflow that survives kill -9"
-	@echo "make bench   measure this machine"
+	@echo "make bench   measure this machine; make bench-check compares the ratios with the recorded ones"
 	@echo "make lint    ruff and the layers of rooms; make format repairs what it can"
 	@echo "make types   mypy and pyright, strict, on an installed copy"
 	@echo "make check   everything that CI runs"
@@ -34,6 +34,9 @@ demo: $(VENV)/.base
 
 bench: $(VENV)/.base
 	$(BIN)/everact bench $(ARGS)
+
+bench-check: $(VENV)/.base
+	$(BIN)/everact bench --repeat 3 --check bench/recorded.json $(ARGS)
 
 lint:
 	bash .ci/run lint layers

@@ -25,9 +25,8 @@ from ..journal.writer import Raise, settle
 from .appending import append, encoded
 from .dispatcher import too_large
 from .event_coder import EventCoder
-from .failure_conversion import failure_of
 from .mailbox import MESSAGES, OUTCOMES, Mail, Reply
-from .stalls import append_stall, stall_over
+from .stalls import append_stall, stall_failure, stall_over
 from .workflow_instance import WorkflowCrashedError
 
 if TYPE_CHECKING:
@@ -117,6 +116,11 @@ class ActorCoding:
         self._followers: list[ActorCoding] = []
         self.stall: Failure | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of the run is on its way through the codecs."""
+        return self._job is None and not self._incoming and not self._followers
+
     # --- mail
 
     def put(self, event: Mail, reply: Reply) -> None:
@@ -198,7 +202,7 @@ class ActorCoding:
             actor.let_go(error)
         elif type(event) in OUTCOMES:
             # What the activity has done is not asked for twice in one life, and it cannot be kept.
-            failure = failure_of(error, actor.shard.converter, kind="crash")
+            failure = stall_failure(error, actor)
             self.put(ev.RunStalled("quarantined", failure), None)
         return True
 

@@ -87,7 +87,8 @@ class WorkflowDescription(WorkflowSummary):
         conditions: Places of the conditions that it waits for without a time limit.
         cancel_requested: Somebody has asked it to cancel.
         backlog: Received messages that no turn has delivered.
-        dead_letters: Messages that could not be handled, each with its reason.
+        dead_letters: The newest messages that could not be handled, each with its reason; if there were more, first how
+            many.
         failure: Why it failed, or why it stands still.
         history_length: Number of its events.
     """
@@ -116,13 +117,15 @@ class Observation(NamedTuple):
     Attributes:
         about: The description without its texts of failures.
         last_failures: Of the pending activities, in their order.
-        letters: Failures of the dead letters, in their order.
+        letters: Failures of the newest dead letters, in their order.
+        older_letters: How many there were before.
         failure: Why it failed, or why it stands still.
     """
 
     about: WorkflowDescription
     last_failures: tuple[Failure | None, ...]
     letters: tuple[ev.HandlerFailed, ...]
+    older_letters: int
     failure: ev.RunStalled | ev.WorkflowFailed | None
 
 
@@ -166,6 +169,7 @@ def observe(state: RunState) -> Observation:
         about,
         tuple(pending.last_failure for pending in state.activities.values()),
         tuple(state.dead_letters),
+        state.dead_letter_count - len(state.dead_letters),
         failure,
     )
 
@@ -179,6 +183,11 @@ def describe(seen: Observation) -> WorkflowDescription:
             for activity, failure in zip(seen.about.pending_activities, seen.last_failures, strict=True)
         ),
         dead_letters=(
+            *(
+                (f"{seen.older_letters} older ones: HandlerFailed in the history",)
+                if seen.older_letters
+                else ()
+            ),
             *(f"event {letter.message}: {one_line(letter.failure)}" for letter in seen.letters),
             *seen.about.dead_letters,
         ),

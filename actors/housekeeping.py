@@ -70,7 +70,8 @@ class Housekeeping:
         """See to it that what presses is done, with appends or without."""
         compactor = self._shard.compactor
         if compactor.error is not None and self._waiters:
-            error = EveractError(f"nothing is purged, since the journal is damaged: {compactor.error}")
+            text = f"nothing is purged, since the log is no longer moved into the tables: {compactor.error}"
+            error = EveractError(text)
             error.__cause__ = compactor.error
             self.drop(error)
         if self._handle is None and not self._closed and compactor.is_pressed:
@@ -89,7 +90,7 @@ class Housekeeping:
             step = shard.plan(0, SPARE)
             if step is not None:
                 writer.work(step)
-            elif not shard.compactor.is_reading:
+            elif not (shard.compactor.is_reading or shard.compactor.purger.is_looking):
                 pause = LONG_PAUSE  # it has come to an end, or the disk is full
         if shard.compactor.is_pressed:
             self._handle = shard.loop.call_later(pause, self._work)

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from itertools import islice
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from ..journal.compaction import Compactor
-from ..journal.errors import EveractError, JournalCorruptError, JournalError
+from ..journal.errors import EveractError, JournalCorruptError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
-from ..journal.loading import Loaded, due_runs, has_due_runs, load, open_runs
+from ..journal.loading import Loaded, load, load_in_steps, open_runs, stays
 from ..journal.outbox import Outbox
 from ..journal.run_row import RunRow
 from ..journal.writer import Raise, settle
 from .errors import WorkflowNotRegisteredError
+from .horizon import HORIZON, Horizon
 from .mailbox import OUTCOMES
 from .stalls import release_run, stall_run
-from .timers import always
 from .workflow_actor import WorkflowActor
 
 log = logging.getLogger("everact.runtime")
-
-#: Runs whose first timer falls due later than this stay out of memory, microseconds.
-HORIZON = 600 * 1_000_000
-#: Pause before what falls due is looked up again when the journal could not be read, microseconds.
-LOOK_PAUSE = 1_000_000
-#: So many runs are brought in before others have a turn: some 3 ms.
-SLICE = 64
 
 if TYPE_CHECKING:
     from .shard import Shard
@@ -69,6 +60,7 @@ def _begin(shard: Shard, loaded: Loaded) -> None:
     shard.compactor.purger.has_sent = Outbox(shard.store).has_sent
     shard.compactor.purger.forget = shard.purged
     shard.writer = shard.new_writer()
+    shard.horizon = Horizon(shard, _bring_in)
 
 
 def _numbers(shard: Shard) -> tuple[int, int]:
@@ -76,28 +68,31 @@ def _numbers(shard: Shard) -> tuple[int, int]:
     return shard.index.count(None, None), running
 
 
-def rebuild(shard: Shard) -> None:
+def rebuild(shard: Shard) -> Generator[None]:
     """After a failed commit: begin a new incarnation from what the journal holds.
 
     Every run is made anew. What is carried over is what did not come from turns that may be lost: mail that no turn has
     handled, callers who wait for what the journal still holds, attempts in hand and their results.
+
+    Yields while it reads, so that the host's loop has its turn: messages wait in the mailboxes, and the shard stays as
+    it is until all is read. What changes it then is one step.
     """
     shard.store.reopen()
-    loaded = load(shard.store)  # all that can fail comes before anything is thrown away
+    loaded = yield from load_in_steps(shard.store)
+    seen: set[int] = set()
+    while left := [item for item in shard.actors.items() if item[0] not in seen]:
+        for key, known in left:  # and some may have come into memory meanwhile
+            yield
+            seen.add(key)
+            _read_again(loaded, key, known)
     unknown = shard.writer.unknown()
     old = shard.replace_actors()
     shard.housekeeping.drop(unknown)
-    damage = shard.compactor.damage
+    compactor = shard.compactor
     _begin(shard, loaded)
-    if damage is not None:
-        shard.compactor.stop(damage)
+    shard.compactor.follow(compactor)
     states = loaded.states
     try:
-        for key, known in old.items():  # open ones that the log knows nothing new of
-            row = None if key in states else shard.index.row(key)
-            if row is not None and not row.is_closed and row.run_id == known.run_id:
-                states[key] = shard.index.state(row)
-                shard.index.adopt(key)
         for key, state in states.items():
             before = old.get(key)
             if before is None and _is_idle(shard, state):
@@ -115,6 +110,17 @@ def rebuild(shard: Shard) -> None:
             gone.let_go(unknown)
     shard.housekeeping.begin()
     shard.go_on()
+
+
+def _read_again(loaded: Loaded, key: int, known: WorkflowActor) -> None:
+    """Read a run in memory that the log may know nothing new of."""
+    try:
+        row = None if key in loaded.states else loaded.runs.row(key)
+        if row is not None and not row.is_closed and row.run_id == known.run_id:
+            loaded.states[key] = loaded.runs.state(row)
+            loaded.runs.adopt(key)
+    except JournalCorruptError as error:
+        stays(key, error)
 
 
 def _is_idle(shard: Shard, state: RunState) -> bool:
@@ -145,45 +151,7 @@ def _wake(shard: Shard, *, tried: bool) -> None:
             actor.tried = tried
             if not tried:
                 _retry_stalled(shard, actor)
-    _look_again(shard, now + HORIZON)
-
-
-def _look_again(shard: Shard, known_until: int) -> None:
-    """Before that time bring in the runs with timers that fall due after it, if there are any."""
-    if has_due_runs(shard.store, known_until):
-        shard.timers.add(known_until - HORIZON // 2, _next_horizon, always, shard, known_until)
-
-
-def _next_horizon(shard: Shard, known_until: int) -> None:
-    until = max(known_until, shard.now()) + HORIZON
-    with _looking(shard, known_until):
-        _bring_in_some(shard, known_until, iter(due_runs(shard.store, known_until, until)), until)
-
-
-def _bring_in_some(shard: Shard, known_until: int, keys: Iterator[int], until: int) -> None:
-    """Bring in what falls due, a few runs at a time: there may be very many, and there is time."""
-    if shard.error is not None:
-        return
-    with _looking(shard, known_until):
-        some = list(islice(keys, SLICE))
-        for key in some:
-            if key not in shard.actors:
-                _bring_in(shard, key)
-        if some:
-            shard.loop.call_soon(_bring_in_some, shard, known_until, keys, until)
-        else:
-            _look_again(shard, until)
-
-
-@contextmanager
-def _looking(shard: Shard, known_until: int) -> Generator[None]:
-    """Look again soon when the journal cannot be read: a hiccup of the store must not leave the runs asleep."""
-    try:
-        yield
-    except JournalError as error:
-        text = "what falls due soon cannot be looked up, trying again in %g s: %s"
-        log.error(text, LOOK_PAUSE / 1_000_000, error)  # noqa: TRY400  (the message says it all)
-        shard.timers.add(shard.now() + LOOK_PAUSE, _next_horizon, always, shard, known_until)
+    shard.horizon.begin(now + HORIZON)
 
 
 def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:
@@ -192,11 +160,7 @@ def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:
         row = shard.index.row(key)
         return None if row is None or row.is_closed else activate(shard, row)
     except JournalCorruptError as error:
-        log.error(  # noqa: TRY400  (the message says it all)
-            "run %d stays as it is, the journal is damaged (`everact journal verify` names all of it): %s",
-            key,
-            error,
-        )
+        stays(key, error)
         return None
 
 

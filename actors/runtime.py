@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from ..journal.clock import Clock, SystemClock
 from ..journal.codecs import PayloadCodec
+from ..journal.encryption import settle_encryption
 from ..journal.ids import random_id
 from ..journal.lmdb_store import MAP_SIZE, LmdbStore
 from ..journal.payload_limits import PayloadLimits
@@ -52,7 +53,7 @@ from .options import (
 from .recovery import recover
 from .registry import Registry
 from .request_digests import request_digest
-from .shard import Shard
+from .shard import MAX_CACHED, Shard
 from .starting import start_run
 from .typing import R, Ts, W, WorkflowClass
 
@@ -81,6 +82,7 @@ class Runtime:
         payload_limits: PayloadLimits | None = None,
         max_concurrent_activities: int = 1000,
         max_activity_threads: int = 32,
+        max_cached_workflows: int = MAX_CACHED,
         grace: timedelta | float = GRACE,
         journal_quota: int | None = None,
         min_free_disk: int | None = None,
@@ -103,6 +105,8 @@ class Runtime:
             payload_limits: How large stored values may be; default ``PayloadLimits()``.
             max_concurrent_activities: Attempts of ``async def`` activities at a time.
             max_activity_threads: Attempts of plain ``def`` activities at a time.
+            max_cached_workflows: Runs that keep their code in memory while they wait; the ones used least are dropped
+                from it, and replayed when something happens to them.
             grace: How long leaving waits for running attempts, a timedelta or seconds.
             journal_quota: Bytes that the journal's data file may have, 1 MiB or more; None: 64 GiB. New work is
                 refused before that, see ``docs/space.md``.
@@ -122,6 +126,7 @@ class Runtime:
             raise ValueError("journal must name a directory, not ''")
         positive_count("max_concurrent_activities", max_concurrent_activities)
         positive_count("max_activity_threads", max_activity_threads)
+        positive_count("max_cached_workflows", max_cached_workflows)
         if durability not in ("fsync", "os"):
             raise ValueError(f"durability must be 'fsync' or 'os', not {durability!r}")
         if journal_quota is not None:
@@ -137,6 +142,7 @@ class Runtime:
         self._durability: Durability = durability
         self._clock = clock or SystemClock()
         self._limits = (max_concurrent_activities, max_activity_threads)
+        self._max_cached = max_cached_workflows
         self._codecs = tuple(_each("codecs", codecs))
         for codec in self._codecs:
             if not isinstance(codec, PayloadCodec):
@@ -167,6 +173,7 @@ class Runtime:
             JournalAccessError: It cannot be created, read or written.
             JournalLockedError: Another process has it open.
             JournalFullError: There is not even room to open it.
+            JournalEncryptedError: It has been written with an encryption that no codec here has.
         """
         if self._is_forsaken:
             raise self._forked()
@@ -181,6 +188,7 @@ class Runtime:
                 fspath(self._journal), map_size=self._space.map_size(MAP_SIZE), durability=self._durability
             )
         try:
+            settle_encryption(store, self._codecs)
             shard = Shard(
                 store,
                 loop,
@@ -191,6 +199,7 @@ class Runtime:
                 limits=self._space,
                 codecs=self._codecs,
                 payload_limits=self._payload_limits,
+                max_cached=self._max_cached,
             )
             shard.dispatcher.pool = ActivityPool(
                 loop,

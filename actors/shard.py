@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -42,10 +42,12 @@ from .errors import (
     WorkflowNotFoundError,
 )
 from .event_coder import EventCoder
+from .horizon import Horizon
 from .housekeeping import Housekeeping
 from .intake import Intake, coming
 from .mailbox import Reply
 from .outage import Outage
+from .passivation import Passivation
 from .timers import TimerQueue
 from .workflow_actor import WorkflowActor
 from .workflow_logger import workflow_logger
@@ -55,6 +57,8 @@ log = logging.getLogger("everact.runtime")
 #: Ended runs kept ready for questions about them, and bytes of their answers together.
 CLOSED_KEPT = 1000
 CLOSED_BYTES = 32 << 20
+#: Runs that have their code in memory.
+MAX_CACHED = 10_000
 #: Pause before the second rebuild in a row after failed commits, and the longest one, in seconds.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 5.0
@@ -69,11 +73,14 @@ class Shard:
         actors: Open runs by key.
         index: All durable runs.
         compactor: Moves the log into the tables.
+        horizon: Brings runs in before what they wait for falls due.
+        passivation: Lets runs out of memory.
         writer: The present incarnation of the writer.
         intake: Whether new work is taken.
         housekeeping: Sees to retention, and to what compaction has to do while nothing is appended.
         error: Why the shard has stopped for good, or None.
         outage: Whether the journal cannot be opened again just now.
+        is_rebuilding: It reads the journal after a failed commit, a little at a time.
         starts: Starts with a request id whose runs are open, by workflow id and request id.
         coder: Runs the payload codecs; None when there are none.
         sizes: Checks how large stored values are.
@@ -84,6 +91,7 @@ class Shard:
     writer: GroupCommit
     index: RunIndex
     compactor: Compactor
+    horizon: Horizon
 
     def __init__(
         self,
@@ -97,6 +105,7 @@ class Shard:
         limits: SpaceLimits,
         codecs: Sequence[PayloadCodec] = (),
         payload_limits: PayloadLimits | None = None,
+        max_cached: int = MAX_CACHED,
     ) -> None:
         self.store = store
         self.loop = loop
@@ -115,6 +124,7 @@ class Shard:
         self.next_key = 1
         self.intake = Intake(store, loop, clock, limits, lambda: coming(self))
         self.housekeeping = Housekeeping(self)
+        self.passivation = Passivation(self, max_cached)
         self.error: BaseException | None = None
         self.outage = Outage(store.path)
         self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
@@ -125,7 +135,8 @@ class Shard:
         self.starts: dict[tuple[str, str], WorkflowActor] = {}
         self._failures = 0
         self._step_failed = False
-        self._rebuild_handle: asyncio.TimerHandle | None = None
+        self._rebuild_handle: asyncio.Handle | None = None
+        self.is_rebuilding = False
 
     # --- turns
 
@@ -146,9 +157,8 @@ class Shard:
         self._step_failed = False
         try:
             return self.compactor.plan(appended, spare)
-        except Exception as error:
-            self.compactor.error = error
-            log.critical("the log is no longer moved into the tables", exc_info=error)
+        except Exception as error:  # noqa: BLE001  (whatever it is: the turns of the batch go on)
+            self.compactor.failed(error)
             return None
 
     def state_of(self, key: int) -> RunState | None:
@@ -159,6 +169,7 @@ class Shard:
     def enqueue(self, actor: WorkflowActor) -> None:
         """Give an actor a turn soon."""
         actor.queued = True
+        self.passivation.use(actor)
         self._ready.append(actor)
         if not self._pump_scheduled:
             self._pump_scheduled = True
@@ -197,6 +208,8 @@ class Shard:
             self.writer.abandon(self.stopped())  # the turn may have left a part of itself
             raise
         finally:
+            if self.passivation.is_over:
+                self.passivation.trim()
             self.writer.flush()
             # After a failed commit the mailboxes wait for the next incarnation of the writer.
             again = bool(ready) and self.writer.error is None
@@ -213,7 +226,15 @@ class Shard:
         Payload codecs that need longer than ``limit`` seconds are not waited for.
         """
         coder = self.coder
-        while self._pump_scheduled or not self.writer.is_idle or (coder is not None and coder.jobs):
+        while (
+            self.is_rebuilding
+            or self._pump_scheduled
+            or not self.writer.is_idle
+            or (coder is not None and coder.jobs)
+        ):
+            if self.is_rebuilding:
+                await asyncio.sleep(0)
+                continue
             if self._pump_scheduled:
                 self._idle = self.loop.create_future()
                 await self._idle
@@ -229,11 +250,15 @@ class Shard:
             if batch.step is not None:
                 self.compactor.committed(batch.step, sequence + bool(batch.entries))
                 self.housekeeping.wake()
+                if batch.step.drops:
+                    self.passivation.sweep()
         except Exception as error:
             log.critical("what was written cannot be taken in, stopping", exc_info=error)
             self.stop(error)
         self.intake.committed(batch.entries)
         self._failures = 0
+        if self.passivation.is_over:
+            self.loop.call_soon(self.passivation.trim)  # by then the batch counts as durable
 
     def _commit_failed(self, error: BaseException) -> None:
         """R5: throw away everything that may not be on disk, and begin again from the journal.
@@ -262,10 +287,19 @@ class Shard:
         self._failures += 1
         return pause
 
-    def _rebuild(self) -> None:
+    def _rebuild(self, steps: Generator[None] | None = None) -> None:
+        """Rebuild, or go on with it: the host's other work goes on meanwhile."""
         self._rebuild_handle = None
+        if steps is None:
+            steps = recovery.rebuild(self)
+        end = self.clock.steady() + PUMP_SLICE
+        self.is_rebuilding = False
         try:
-            recovery.rebuild(self)
+            for _ in steps:
+                if self.clock.steady() > end:
+                    self.is_rebuilding = True
+                    self._rebuild_handle = self.loop.call_soon(self._rebuild, steps)
+                    return
             self.outage.end()
             self.intake.check()
         except JournalAccessError as error:
@@ -286,6 +320,7 @@ class Shard:
         self._ready = deque(actor for actor in self._ready if actor.key not in old)
         self.starts.clear()
         self.timers.close()
+        self.passivation.clear()
         return old
 
     def go_on(self) -> None:
@@ -297,6 +332,7 @@ class Shard:
     def stop(self, error: BaseException) -> None:
         """Answer everybody with an error and take no more."""
         self.error = error
+        self.is_rebuilding = False
         if self._rebuild_handle is not None:
             self._rebuild_handle.cancel()
         self.timers.close()
@@ -428,6 +464,7 @@ class Shard:
         """A run's end is durable."""
         actor.withdraw_attempts()
         self.forget(actor)
+        self.passivation.forget(actor)
         self._keep_closed(actor)
 
     def purged(self, key: int) -> None:
@@ -456,4 +493,5 @@ def _timer_due(actor: WorkflowActor, command: int) -> None:
 
 
 def _timer_alive(actor: WorkflowActor, command: int) -> bool:
-    return command in actor.state.timers
+    # It may have left memory and come back as another object, with entries of its own.
+    return command in actor.state.timers and actor.shard.actors.get(actor.key) is actor

@@ -6,13 +6,16 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..journal import events as ev
+from ..journal.errors import PayloadCodecError
 from ..journal.failures import Failure, full_text
 from ..journal.run_status import status_flags
 from ..journal.writer import Raise
 from .appending import append, write
 from .errors import WorkflowFailedError, WorkflowHeldError, WorkflowQuarantinedError
-from .failure_conversion import error_of, failure_of
+from .failure_conversion import error_of, failure_of, plain_failure
 from .mailbox import Mail, Reply
 from .workflow_instance import WorkflowCrashedError
 
@@ -26,7 +29,7 @@ def stall_over(actor: WorkflowActor, crash: WorkflowCrashedError, event: Any, re
     """Keep the input, stop the run, tell its waiters."""
     was_loaded = actor.instance is not None
     actor.drop_instance()
-    failure = failure_of(crash.error, actor.shard.converter, kind="crash")
+    failure = stall_failure(crash.error, actor)
     if (
         type(event) is ev.UpdateReceived and not was_loaded
     ):  # it was not accepted: the code could not be loaded
@@ -35,6 +38,16 @@ def stall_over(actor: WorkflowActor, crash: WorkflowCrashedError, event: Any, re
     if event is not None:
         write(actor, ev.Received((event,)), actor.shard.now(), reply)
     stall_run(actor, crash.kind, failure)
+
+
+def stall_failure(error: BaseException, actor: WorkflowActor) -> Failure:
+    """Why a run stands still, as data; of a payload codec only what it said, not where."""
+    if not isinstance(error, PayloadCodecError):
+        return failure_of(error, actor.shard.converter, kind="crash")
+    log.debug("workflow %r: a payload codec has failed", actor.workflow_id, exc_info=error)
+    failure = plain_failure(error, "crash")
+    message = f"{failure.message}. The run is tried again when the Runtime starts next."
+    return msgspec.structs.replace(failure, message=message)
 
 
 def stall_run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -86,6 +86,15 @@ def main() -> None:
     """
     try:
         app(prog_name="everact")
-    except (EveractError, OSError) as error:
-        sys.stderr.write(f"everact: error: {error}\n")
-        sys.exit(1)
+    except EveractError as error:
+        _fail(str(error))
+    except OSError as error:
+        from .journal.disk_trouble import said  # noqa: PLC0415
+
+        place = "what it prints" if error.filename is None else f"{str(error.filename)!r}"
+        _fail(said(f"{place} cannot be read or written", error))
+
+
+def _fail(text: str) -> NoReturn:
+    sys.stderr.write(f"everact: error: {text}\n")
+    sys.exit(1)

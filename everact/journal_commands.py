@@ -7,8 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
+from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -28,7 +30,8 @@ PRINTED = 20
 app = typer.Typer(
     name="journal",
     help="Look into a journal, take runs out and in, back it up, purge and compact it. "
-    "import, purge and compact need it for themselves; the others work while a runtime has it open.",
+    "import, purge and compact need it for themselves; the others (and purge --dry-run) work "
+    "while a runtime has it open.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -144,15 +147,11 @@ def import_(
 ) -> None:
     """Append exported runs to a journal that no runtime has open. Nothing is written unless all can be."""
     from .journal.export import import_runs  # noqa: PLC0415
-    from .journal.lmdb_store import LmdbStore  # noqa: PLC0415
 
     documents = list(_documents(file))
-    store = LmdbStore(journal)
-    try:
-        with _progress("importing") as progress:
-            done = import_runs(store, documents, progress)
-    finally:
-        store.close()
+    instead = "import into a new directory"
+    with _writing(journal, instead) as store, _progress("importing") as progress:
+        done = import_runs(store, documents, progress)
     if as_json:
         _print_json({"runs": done.runs, "events": done.events})
     else:
@@ -192,18 +191,55 @@ def backup(
 
 @contextmanager
 def _reading(journal: Path) -> Generator[LmdbStore]:
-    import lmdb  # noqa: PLC0415
-
-    from .journal.errors import JournalCorruptError  # noqa: PLC0415
     from .journal.lmdb_store import LmdbStore  # noqa: PLC0415
 
-    store = LmdbStore(journal, read_only=True)
+    with _closing(LmdbStore(journal, read_only=True)) as store:
+        yield store
+
+
+@contextmanager
+def _writing(journal: Path, instead: str) -> Generator[LmdbStore]:
+    """A journal, open for writing.
+
+    Args:
+        journal: Its directory.
+        instead: What a program that has it open can do.
+    """
+    from .journal.errors import JournalError, JournalLockedError  # noqa: PLC0415
+    from .journal.lmdb_store import LmdbStore  # noqa: PLC0415
+
+    try:
+        store = LmdbStore(journal)
+    except JournalLockedError as error:
+        owner = f"process {error.pid}" if error.pid else "another process"
+        raise JournalError(
+            f"the journal {str(journal)!r} is in use by {owner}: {instead}, or stop that process first"
+        ) from error
+    with _closing(store):
+        yield store
+
+
+@contextmanager
+def _closing(store: LmdbStore) -> Generator[LmdbStore]:
+    """Close a store at the end; damage and lack of room that show on the way are said with what to do."""
+    import lmdb  # noqa: PLC0415
+
+    from .journal.disk_trouble import full_error  # noqa: PLC0415
+    from .journal.errors import CommitUnknownError, JournalCorruptError, JournalDiskError  # noqa: PLC0415
+    from .journal.lmdb_damage import ADVICE, damaged  # noqa: PLC0415
+
     try:
         yield store
     except lmdb.Error as error:
-        raise JournalCorruptError(
-            f"the data file of the journal {str(journal)!r} is damaged ({error})"
-        ) from error
+        raise damaged(store.path, str(error)) from error
+    except JournalCorruptError as error:
+        if "everact journal" in str(error):
+            raise
+        raise JournalCorruptError(f"the journal {store.path!r} is damaged ({error}): {ADVICE}") from error
+    except JournalDiskError:
+        raise
+    except CommitUnknownError as error:
+        raise (full_error(store.path, error.__cause__) or error) from error
     finally:
         store.close()
 
@@ -233,34 +269,56 @@ def _progress(what: str) -> Generator[Progress]:
 
 @contextmanager
 def _output(path: Path | None) -> Generator[Callable[[bytes], object]]:
+    from .journal.disk_trouble import saying  # noqa: PLC0415
+
     if path is None:
-        yield sys.stdout.buffer.write
-        sys.stdout.buffer.flush()
+        what = "standard output cannot be written"
+        yield partial(_write, sys.stdout.buffer, what)
+        with saying(what):
+            sys.stdout.buffer.flush()
         return
-    # What runs hold is for the eyes of those who may read the journal.
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as file:
+    what = f"the export {str(path)!r} cannot be written"
+    with saying(what):
+        # What runs hold is for the eyes of those who may read the journal.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb", buffering=0) as file:
         try:
-            yield file.write
+            yield partial(_write, file, what)
         except BaseException:
             path.unlink()
             raise
 
 
+def _write(file: RawIOBase | BinaryIO, what: str, data: bytes) -> None:
+    from .journal.disk_trouble import saying  # noqa: PLC0415
+
+    with saying(what):
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) or 0 :]
+
+
 def _documents(file: Path) -> Iterator[Any]:
     import msgspec  # noqa: PLC0415
 
+    from .journal.disk_trouble import saying  # noqa: PLC0415
     from .journal.errors import ImportRefusedError  # noqa: PLC0415
 
     decode = msgspec.json.Decoder().decode
-    with sys.stdin.buffer if str(file) == "-" else file.open("rb") as lines:
+    with (
+        saying(f"the file {str(file)!r} cannot be read"),
+        sys.stdin.buffer if str(file) == "-" else file.open("rb") as lines,
+    ):
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
                 yield decode(line)
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                raise ImportRefusedError(f"line {number} of {str(file)!r} is no JSON: {error}") from error
+                raise ImportRefusedError(
+                    f"line {number} of {str(file)!r} is no JSON ({error}), and nothing was imported: give a file that "
+                    f"`everact journal export` wrote"
+                ) from error
 
 
 def _json(value: object) -> bytes:

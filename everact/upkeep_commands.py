@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .journal_commands import AsJson, Journal, _count, _print_json, _progress, _say, app
+from .journal_commands import (
+    AsJson,
+    Journal,
+    _count,
+    _print_json,
+    _progress,
+    _reading,
+    _say,
+    _writing,
+    app,
+)
 
 if TYPE_CHECKING:
     from .journal.lmdb_store import LmdbStore
@@ -67,14 +75,19 @@ def purge(  # noqa: PLR0917  (typer takes options as parameters)
         status=status,
         workflow=workflow,
     )
-    with _writing(journal) as store:
-        upkeep = Upkeep(store, now)
-        runs = upkeep.purge(selection, dry_run=True)
-        if runs and not dry_run:
-            if not yes:
+    if dry_run:
+        with _reading(journal) as store:
+            runs = _counted(store, selection)
+    else:
+        _must_exist(journal)
+        instead = "purge there with Runtime.purge(...) (--dry-run counts here)"
+        with _writing(journal, instead) as store:
+            runs = _counted(store, selection)
+            if runs and not yes:
                 _confirm(f"delete {_count(runs, 'closed run')} for good?")
-            with _progress("purging") as progress:
-                runs = upkeep.purge(selection, progress)
+            if runs:
+                with _progress("purging") as progress:
+                    runs = Upkeep(store, now).purge(selection, progress)
     if as_json:
         _print_json({"runs": runs, "dry_run": dry_run})
     else:
@@ -91,7 +104,8 @@ def compact(journal: Journal, as_json: AsJson = False) -> None:
     from .journal.rewrite import rewrite  # noqa: PLC0415
     from .journal.upkeep import Upkeep  # noqa: PLC0415
 
-    with _writing(journal) as store:
+    _must_exist(journal)
+    with _writing(journal, "compact it there with Runtime.compact_journal()") as store:
         with _progress("moving the log") as progress:
             Upkeep(store, SystemClock().wall).empty_log(progress)
         with _progress("copying") as progress:
@@ -102,20 +116,30 @@ def compact(journal: Journal, as_json: AsJson = False) -> None:
         _say(f"compacted: {done.bytes_after:,} bytes (it had {done.bytes_before:,})")
 
 
-@contextmanager
-def _writing(journal: Path) -> Generator[LmdbStore]:
+def _counted(store: LmdbStore, selection: Selection) -> int:
+    """How many runs would go; a type that the journal does not know is a mistake."""
+    from .journal.purge_preview import preview  # noqa: PLC0415
+
+    found = preview(store, selection)
+    wanted = selection.workflow_type
+    if wanted is not None and wanted not in found.types:
+        known = ", ".join(map(repr, sorted(found.types)))
+        there = f"it has {known}" if known else "it has no runs at all"
+        _say(f"everact: error: the journal has never had runs of type {wanted!r}: {there}", error=True)
+        raise typer.Exit(1)
+    return found.runs
+
+
+def _must_exist(journal: Path) -> None:
+    """Opening a journal for writing would make one."""
     from .journal.errors import NotAJournalError  # noqa: PLC0415
     from .journal.lmdb_format import DATA_FILE, refuse_other_file  # noqa: PLC0415
-    from .journal.lmdb_store import LmdbStore  # noqa: PLC0415
+    from .journal.lmdb_lock import LOCK_FILE, read_notes  # noqa: PLC0415
 
     refuse_other_file(str(journal))
-    if not (journal / DATA_FILE).exists():  # opening it for writing would make one
+    is_lost = (journal / LOCK_FILE).exists() and read_notes(str(journal)).journal_id
+    if not (journal / DATA_FILE).exists() and not is_lost:
         raise NotAJournalError(f"there is no journal at {str(journal)!r}: check the path")
-    store = LmdbStore(journal)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def _selection(

@@ -31,7 +31,8 @@ class AesGcmCodec(PayloadCodec):
 
     Args:
         keys: Key by id: 16, 24 or 32 random bytes each. Ids stand readable in the journal.
-        active: Id of the key that encrypts; all of them decrypt.
+        active: Id of the key that encrypts; all of them decrypt. None: nothing is encrypted any more, and what is
+            not is read.
         accept_plain: Read values that are not encrypted, from before this codec was used. Whoever can write the
             journal can then put values of their own there.
 
@@ -43,7 +44,9 @@ class AesGcmCodec(PayloadCodec):
 
     inline_limit = 64 << 10
 
-    def __init__(self, keys: Mapping[str, bytes], *, active: str, accept_plain: bool = False) -> None:
+    encryption = ENCODING
+
+    def __init__(self, keys: Mapping[str, bytes], *, active: str | None, accept_plain: bool = False) -> None:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - an extra
         except ImportError as error:
@@ -54,13 +57,13 @@ class AesGcmCodec(PayloadCodec):
             raise TypeError(f"keys must be a dict of keys by their ids, not a {type(keys).__name__}")
         for key_id, key in keys.items():
             _check_key(key_id, key)
-        if active not in keys:
+        if active is not None and active not in keys:
             raise ValueError(f"the active key {active!r} is not among the keys: {_listed(keys)}")
         self._active = active
-        self._accept_plain = accept_plain
+        self._header = b"" if active is None else _header(active)
+        self._accept_plain = accept_plain or active is None
         self._ciphers: dict[str, AESGCM] = {key_id: AESGCM(key) for key_id, key in keys.items()}
-        self._header = _header(active)
-        order = [active, *(key_id for key_id in keys if key_id != active)]
+        order = sorted(keys, key=lambda key_id: key_id != active)
         self._digest_keys = tuple(
             blake2b(b"everact request digest", key=keys[key_id], digest_size=32).digest() for key_id in order
         )
@@ -69,7 +72,9 @@ class AesGcmCodec(PayloadCodec):
         return f"<AesGcmCodec active={self._active!r} keys={_listed(self._ciphers)}>"
 
     def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encrypt with the active key."""
+        """Encrypt with the active key, if there is one."""
+        if self._active is None:
+            return list(payloads)
         cipher, header = self._ciphers[self._active], self._header
         made: list[Payload] = []
         for payload in payloads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import lmdb
 
+from .disk_trouble import said, saying
 from .errors import JournalAccessError, JournalCorruptError
 from .lmdb_format import DATA_FILE, sync_directory
 from .lmdb_salvage import damaged_pages
@@ -82,9 +84,8 @@ def backup(
                 with store._shared as opened:
                     opened.env.copy(str(place), compact=True)
             except lmdb.Error as error:
-                raise JournalAccessError(
-                    f"the journal {store.path!r} cannot be copied to {str(target)!r}: {error}"
-                ) from error
+                what = f"the journal {store.path!r} cannot be copied to {str(target)!r}"
+                raise JournalAccessError(said(what, error)) from error
             source_bytes = data.stat().st_size
             made = place / DATA_FILE
             made.chmod(data.stat().st_mode & 0o777)
@@ -103,7 +104,7 @@ def backup(
             place.rename(target)
             sync_directory(target.parent)
     except OSError as error:
-        raise JournalAccessError(f"the backup {str(target)!r} cannot be written: {error}") from error
+        raise JournalAccessError(said(f"the backup {str(target)!r} cannot be written", error)) from error
     finally:
         store.close()
     return Backup(str(target), size, source_bytes, report)
@@ -112,7 +113,11 @@ def backup(
 @contextmanager
 def _workplace(target: Path) -> Generator[Path]:
     """A new directory on the destination's file system; removed unless it was renamed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with saying(f"the directory {str(target.parent)!r} for the backup cannot be made"):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:  # as a file
+            raise NotADirectoryError(errno.ENOTDIR, "") from error
     place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
     try:
         yield place

@@ -5,6 +5,7 @@ A blob goes with the last of these runs. Which payloads become blobs, and at whi
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from .payloads import Payload
 from .row_checksum import sealed, unsealed
 from .store import Changes, JournalStore, Tables
 from .tables import HASH_SIZE, NUMBER, Table, run_range
+
+log = logging.getLogger("everact.runtime")
 
 #: Bytes of one row of a blob: large values of LMDB need pages in a row, which a used file has few of.
 CHUNK = 256 << 10
@@ -52,26 +55,44 @@ _decode = msgspec.msgpack.Decoder(_Header).decode
 
 
 def write_blobs(changes: Changes, blobs: Iterable[tuple[int, Blob]]) -> None:
-    """Store blobs, each with the key of the run that refers to it; what is there already is counted."""
+    """Store blobs, each with the key of the run that refers to it; what is there already is counted.
+
+    One whose header is damaged is written again: its content is at hand.
+    """
     for run_key, blob in blobs:
         reference = NUMBER.pack(run_key) + blob.address
         if changes.get(Table.BLOB_RUNS, reference) is not None:
             continue
         changes.put(Table.BLOB_RUNS, [(reference, b"")])
         known = changes.get(Table.BLOBS, blob.address)
-        if known is not None:
-            _put_header(changes, blob.address, _with_runs(_header(blob.address, known), 1))
+        if known is None:
+            _write(changes, blob, 1)
             continue
-        data = blob.payload.data
-        packed = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(data)
-        kind = _ZSTD if len(packed) < len(data) * 0.9 else _PLAIN
-        stored = packed if kind == _ZSTD else data
-        chunks = [stored[at : at + CHUNK] for at in range(0, len(stored), CHUNK)]
-        rows = [(blob.address + n.to_bytes(CHUNK_NUMBER, "big"), chunk) for n, chunk in enumerate(chunks)]
-        check = zlib.crc32(stored)
-        header = _Header(1, kind, len(data), len(chunks), blob.payload.encoding, check)
-        _put_header(changes, blob.address, header)
-        changes.put(Table.BLOBS, rows)
+        try:
+            header = _header(blob.address, known)
+        except JournalCorruptError as error:
+            log.error("written again: %s", error)  # noqa: TRY400  (the message says it all)
+            changes.remove(Table.BLOBS, blob.address, blob.address + b"\xff" * (CHUNK_NUMBER + 1), 1 << 30)
+            _write(changes, blob, _references(changes, blob.address))
+        else:
+            _put_header(changes, blob.address, _with_runs(header, 1))
+
+
+def _write(changes: Changes, blob: Blob, runs: int) -> None:
+    data = blob.payload.data
+    packed = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(data)
+    kind = _ZSTD if len(packed) < len(data) * 0.9 else _PLAIN
+    stored = packed if kind == _ZSTD else data
+    chunks = [stored[at : at + CHUNK] for at in range(0, len(stored), CHUNK)]
+    rows = [(blob.address + n.to_bytes(CHUNK_NUMBER, "big"), chunk) for n, chunk in enumerate(chunks)]
+    header = _Header(runs, kind, len(data), len(chunks), blob.payload.encoding, zlib.crc32(stored))
+    _put_header(changes, blob.address, header)
+    changes.put(Table.BLOBS, rows)
+
+
+def _references(tables: Tables, address: bytes) -> int:
+    """How many runs refer to a blob; reads all references there are."""
+    return sum(key[NUMBER.size :] == address for key, _ in tables.scan(Table.BLOB_RUNS))
 
 
 def release_blobs(changes: Changes, run_key: int, limit: int = 1 << 30) -> int:

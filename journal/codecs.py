@@ -31,9 +31,12 @@ class PayloadCodec(ABC):
     Attributes:
         inline_limit: Payloads of at most so many bytes together are coded at once, without the way through a thread.
             Only for codecs that need microseconds for that and wait for nothing; 0 for all others.
+        encryption: For a codec that encrypts, a name for that, which never changes; else empty. A journal remembers
+            it, and is not opened without a codec of this name any more.
     """
 
     inline_limit: int = 0
+    encryption: str = ""
 
     @abstractmethod
     def encode(self, payloads: Sequence[Payload]) -> Sequence[Payload] | Awaitable[Sequence[Payload]]:
@@ -96,9 +99,12 @@ def checked(codec: PayloadCodec, way: str, given: Sequence[Payload], made: objec
 
 def trouble(codec: PayloadCodec, way: str, error: BaseException) -> PayloadCodecError:
     """What a codec has raised, as the error of Everact that says which codec it was."""
-    if isinstance(error, PayloadCodecError):
-        return error
-    said = f"{type(error).__name__}: {safe_message(error)}"
-    ours = PayloadCodecError(f"payload codec {type(codec).__name__} could not {way} it: {said}")
+    name = type(codec).__name__
+    if isinstance(error, PayloadCodecError):  # its own words say what to do
+        ours = PayloadCodecError(f"payload codec {name}: {error.message}", error.where, error.path)
+    else:
+        ours = PayloadCodecError(
+            f"payload codec {name} could not {way} it: {type(error).__name__}: {safe_message(error)}"
+        )
     ours.__cause__ = error
     return ours

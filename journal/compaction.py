@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from .blobs import Spiller
 from .compaction_step import Move, Step
+from .errors import JournalAccessError, JournalCorruptError
 from .facts import Facts
 from .fold import RunState
 from .history_values import SAMPLE_BYTES, SAMPLES, train
@@ -31,7 +31,7 @@ from .read_ahead import ReadAhead, Wanted
 from .run_index import CROWD, RunIndex
 from .run_row import RunRow
 from .run_status import CLOSED
-from .snapshots import encode_open
+from .snapshots import draft_open
 from .store import JournalStore
 from .stored_runs import StoredRun
 
@@ -57,6 +57,8 @@ READ_EARLY = 25
 #: Request ids are kept at least this long after their receipt, microseconds, or until so many newer ones have come.
 DEDUPE_WINDOW = 7 * 24 * 3600 * 1_000_000
 DEDUPE_COUNT = 10_000_000
+#: After so many failures in a row that are its own it stops, since each may cost a commit.
+MOST_FAILURES = 3
 
 
 class Compactor:
@@ -64,6 +66,7 @@ class Compactor:
 
     Attributes:
         error: Why it has stopped, or None.
+        failures: How often in a row it has failed, in this incarnation of the writer and the ones before.
         suspended: It moves nothing for now.
         reads_here: It reads ahead on the thread that calls ``plan``.
         purger: Takes closed runs out of the tables.
@@ -90,7 +93,6 @@ class Compactor:
         self._journal_id = store.journal_id
         self._index = index
         self._facts = facts
-        self._spiller = Spiller(store.journal_id)
         self._step: Step | None = None
         self._state_of = state_of
         self._now = now
@@ -116,9 +118,13 @@ class Compactor:
         self._seals_early = False
         self._hurries = False
         self.error: BaseException | None = None
+        self.failures = 0
         self.suspended = False
         self.reads_here = False
         self.purger = Purger(store, index)
+        for damage in index.lost.values():
+            self.stop(damage)
+            break
 
     # --- the pace
 
@@ -191,12 +197,12 @@ class Compactor:
         elif self._filled >= self._size() or self._seals_early:
             step.seals = True
             self._seals_early = False
+        if not self._sealed_before:
+            self._take_early(step, MOST_PER_ENTRY * appended + CROWD)
         # A sealed segment may still hold what the tables are to lose.
         if not (self._sealed_before or self._hurries) and (self.purger.is_asked or self._facts.purging):
             budget = max(PURGE_LEAST, PURGE_PER_ENTRY * appended, spare)
             step.purge = self.purger.plan(self._facts, budget)
-        if not self._sealed_before:
-            self._take_early(step, MOST_PER_ENTRY * appended + CROWD)
         changes = step.moves or step.seals or step.drops or step.purge
         if self.error is not None or not (changes or step.waits_for):
             return None
@@ -241,9 +247,11 @@ class Compactor:
 
     def _arrived(self, reading: ReadAhead, read: deque[NewHistory], todo: list[int]) -> None:
         """Take what was read ahead; runs that were too much at a time are still to be done."""
-        if reading.error is not None:
+        if isinstance(reading.error, JournalCorruptError):
             self.stop(reading.error)
             return
+        if reading.error is not None:
+            raise reading.error
         read.extend(reading.found)
         todo.extend(reversed(reading.left_out()))
 
@@ -285,7 +293,7 @@ class Compactor:
             state = self._state_of(row.key) or index.state(row)
             status, closed_at = state.status, state.closed_at
             if status not in CLOSED:
-                snapshot, wake = encode_open(state, self._spiller)
+                snapshot, wake = draft_open(state)
         run = StoredRun(
             row.workflow_id,
             row.run_id,
@@ -329,7 +337,8 @@ class Compactor:
         facts = msgspec.structs.replace(
             step.facts,
             highest_key=highest,
-            counts=[(kind, status, n) for (kind, status), n in counts.items() if n],
+            # Also what is 0 by now: it says which types there were.
+            counts=[(kind, status, n) for (kind, status), n in counts.items()],
         )
         if step.drops:
             facts = msgspec.structs.replace(facts, compacted_to=0, early_before=[])
@@ -346,7 +355,9 @@ class Compactor:
     def _generation(self, step: Step, facts: Facts, requests: int) -> Facts:
         """Begin a new generation of request ids when all of the other one are older than the window."""
         now = self._now()
-        if not facts.generation_since:
+        if (
+            not 0 < facts.generation_since <= now
+        ):  # a clock that was ahead must not keep the generation for ever
             facts = msgspec.structs.replace(facts, generation_since=now)
         elif now - facts.generation_since > DEDUPE_WINDOW or facts.generation_size > DEDUPE_COUNT:
             step.clears_requests = True
@@ -355,15 +366,50 @@ class Compactor:
             )
         return msgspec.structs.replace(facts, generation_size=facts.generation_size + requests)
 
-    @property
-    def damage(self) -> BaseException | None:
-        """Why the next one must not try again after a failed commit; None when the commit did not fail for it."""
-        return self.error or (self._step.error if self._step is not None else None)
+    def failed(self, error: BaseException) -> None:
+        """A plan has failed: begin anew with what is durable, or stop."""
+        self.failures += 1
+        if self._is_lasting(error):
+            self.stop(error)
+            return
+        if self.failures == 1:
+            log.warning("moving the log into the tables has failed, it is tried again: %r", error)
+        index = self._index
+        self._reading = self._reading_early = None
+        self._read.clear()
+        self._read_early.clear()
+        self._entries_read = 0
+        index.crowded = [row.key for row in index.rows.values() if len(row) >= CROWD and not row.is_closed]
+        if self._sealed_before:
+            self._begin(sum(row.below(self._sealed_before) for row in index.rows.values()))
+        else:
+            self._seals_early = self._hurries
 
-    def stop(self, damage: BaseException) -> None:
+    def follow(self, before: Compactor) -> None:
+        """Take over from the one before a failed commit: what it failed for may come again."""
+        step = before._step
+        raised = None if step is None else step.error
+        self.failures = before.failures + (raised is not None)
+        if before.error is not None:
+            self.stop(before.error)
+        elif raised is not None and self._is_lasting(raised):
+            self.stop(raised)
+
+    def _is_lasting(self, error: BaseException) -> bool:
+        # A journal that cannot be read just now is the same as one that is slow.
+        return isinstance(error, JournalCorruptError) or (
+            self.failures >= MOST_FAILURES and not isinstance(error, JournalAccessError)
+        )
+
+    def stop(self, error: BaseException) -> None:
         """Move nothing any more: it would fail for ever, and let commits fail."""
-        self.error = damage
-        log.error("the journal is damaged, its log is no longer moved into the tables: %s", damage)
+        self.error = error
+        if isinstance(error, JournalCorruptError):
+            text = "the journal is damaged, its log is no longer moved into the tables: %s"
+            log.error(text, error)
+        else:
+            text = "the log is no longer moved into the tables until the next start, turns go on; last error:"
+            log.critical(text, exc_info=error)
 
     def committed(self, step: Step, following: int) -> None:
         """Bring the overlay up to a step that is durable.
@@ -372,6 +418,7 @@ class Compactor:
             step: What the commit has moved.
             following: Sequence of the next commit record.
         """
+        self.failures = 0
         index = self._index
         self._facts = step.facts
         index.counts = step.facts.by_type_and_status()

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from .errors import JournalCorruptError
+from .blobs import Spiller
 from .facts import Facts, facts_row
 from .fault_points import fault_point
-from .history_values import dictionary_row
+from .history_values import mend_dictionaries, write_dictionary
 from .new_history import NewHistory
 from .purging import Purge
 from .read_ahead import ReadAhead
+from .snapshots import finish_open
 from .store import Changes
 from .stored_runs import StoredRun, encode_run
 from .tables import DEDUPE, NUMBER, PAIR, Table, closed_key, text_hash
@@ -29,7 +30,7 @@ class Move(NamedTuple):
 
     history: NewHistory
     run: StoredRun
-    snapshot: bytes | None  # None: it is closed
+    snapshot: bytes | None  # a draft of it; None: it is closed
     wake: int
     wake_before: int
     is_new: bool
@@ -45,11 +46,12 @@ class Step:
         seals: It seals the current segment.
         drops: It drops the sealed one.
         waits_for: It waits for this a while, so that more is not appended than can be moved.
-        error: Damage that it has met; the commit has failed for it.
+        error: What has failed the commit: damage, or what came up in it.
     """
 
     def __init__(self, journal_id: str, facts: Facts) -> None:
         self._journal_id = journal_id
+        self._spiller = Spiller(journal_id)
         self.facts = facts
         self.moves: list[Move] = []
         self.purge: Purge | None = None
@@ -58,7 +60,7 @@ class Step:
         self.waits_for: ReadAhead | None = None
         self.dictionary: bytes | None = None
         self.clears_requests = False
-        self.error: JournalCorruptError | None = None
+        self.error: Exception | None = None
 
     def __call__(self, changes: Changes) -> None:
         """Write it all (writer thread)."""
@@ -66,7 +68,7 @@ class Step:
             self.waits_for.done.wait(LONGEST_WAIT)
         try:
             self._write(changes)
-        except JournalCorruptError as error:
+        except Exception as error:
             self.error = error
             raise
 
@@ -84,14 +86,14 @@ class Step:
             changes.put(DEDUPE[self.facts.generation], sorted(requests))
         if self.purge is not None:
             self.facts = msgspec.structs.replace(self.facts, purging=self.purge(changes))
-        facts = [facts_row(self.facts)]
+        changes.put(Table.FACTS, [facts_row(self.facts)])
         if self.dictionary is not None:
-            facts.append(dictionary_row(self.facts.dictionary, self.dictionary))
-        changes.put(Table.FACTS, facts)
+            write_dictionary(changes, self.facts.dictionary, self.dictionary)
         if self.drops:
             changes.drop_sealed()
         if self.seals:
             changes.seal()
+            mend_dictionaries(changes, self.facts.dictionary)  # now and then: it is a read for each
         fault_point("compaction.written")
 
     def _runs(self, changes: Changes) -> None:
@@ -111,7 +113,7 @@ class Step:
             if move.is_new:
                 ids.append((text_hash(self._journal_id, run.workflow_id) + key, run.run_id.encode()))
             if move.snapshot is not None:
-                opened.append((key, move.snapshot))
+                opened.append((key, finish_open(move.snapshot, self._spiller)))
             else:
                 kind = kinds.get(run.workflow_type)
                 if kind is None:

@@ -112,9 +112,14 @@ class JournalFullError(JournalAccessError):
         self.reserve = reserve
         self.needed = needed
 
+    @property
+    def room(self) -> str:
+        """What is full, and how much of it is left."""
+        return f"{_FULL[self.what][0].format(self.total)} has {self.left:,} bytes left"
+
     def __str__(self) -> str:
-        thing, advice = _FULL[self.what]
-        full = f"{thing.format(self.total)} has {self.left:,} bytes left"
+        advice = _FULL[self.what][1]
+        full = self.room
         if self.reserve:
             full += f", and {self.reserve:,} are kept for work under way"
         if self.needed:
@@ -170,6 +175,31 @@ class JournalLockedError(JournalError):
             f"the journal {self.path!r} is in use by {owner}: one process writes a journal at a time. "
             f"Stop that process, or give this one another directory. To use what runs there, connect to it with "
             f"everact.Client.connect('unix:{self.path}')."
+        )
+
+
+class JournalEncryptedError(JournalError):
+    """The journal is encrypted, and the codec for that is missing: what comes in would be stored as it is.
+
+    Nothing was changed.
+
+    Attributes:
+        path: The journal's directory.
+        missing: The encryptions that the journal has been written with and for which there is no codec.
+    """
+
+    def __init__(self, path: str, missing: tuple[str, ...]) -> None:
+        super().__init__(path, missing)
+        self.path = path
+        self.missing = missing
+
+    def __str__(self) -> str:
+        names = ", ".join(map(repr, self.missing))
+        example = "AesGcmCodec(keys, active=...)" if "aes-gcm" in self.missing else "..."
+        return (
+            f"the journal {self.path!r} is encrypted ({names}), and this Runtime has no payload codec for that: what "
+            f"comes in would stand there unencrypted. Pass the codec: Runtime(codecs=[{example}]). To encrypt nothing "
+            f"more from here on, pass one that only decrypts: AesGcmCodec(keys, active=None)."
         )
 
 

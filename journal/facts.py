@@ -18,7 +18,7 @@ class Facts(msgspec.Struct, array_like=True, frozen=True, gc=False):
     Attributes:
         highest_key: The highest run key in the tables.
         compacted_to: Of the sealed segment, entries of runs with keys up to this one are in the tables.
-        counts: How many runs the table of runs has, by type and status.
+        counts: How many runs the table of runs has, by type and status; 0 of those that it had.
         dictionary: Number of the newest dictionary; 0 is none.
         trained_at: How many runs there were when it was trained.
         generation: Which table of request ids is written to, 0 or 1.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from .errors import EveractError
 from .payloads import Payload
 
 #: Longest message and trace kept, and longest text made of a whole tree, in characters.
@@ -106,7 +107,10 @@ def raised_at(error: BaseException) -> str:
 
 
 def format_trace(error: BaseException) -> str:
-    """The traceback of this error alone (causes are kept apart), shortened; our own frames are left out."""
+    """The traceback of this error alone (causes are kept apart), shortened; our own frames are left out.
+
+    It is empty for an error that was raised on purpose, and with no frame but our own: the message says all.
+    """
     try:
         # A set of "seen" errors is what keeps it from reading the whole tree of causes, which may be huge.
         report = traceback.TracebackException(
@@ -118,6 +122,8 @@ def format_trace(error: BaseException) -> str:
             str(frame.f_globals.get("__name__")).partition(".")[0] == "everact"
             for frame, _line in traceback.walk_tb(error.__traceback__)
         ]
+        if all(ours) and isinstance(error, EveractError):
+            return ""
         if not all(ours):
             kept = [summary for summary, own in zip(report.stack, ours, strict=False) if not own]
             report.stack = traceback.StackSummary.from_list(kept)

@@ -5,6 +5,7 @@ Recovery, ``describe``, listing and the re-arming of timers need only this.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ TERMINATED = "terminated"
 
 #: Answers of updates that are kept in memory; a repeat that asks for an older one reads it from the history.
 ANSWERS_KEPT = 100
+#: Messages that could not be handled, with their reasons, that are kept in memory; the history has all of them.
+LETTERS_KEPT = 100
 
 
 class PendingActivity:
@@ -63,7 +66,8 @@ class RunState:
         unread: Received messages and other inputs that no turn has delivered, by event number.
         updates: Delivered updates without an outcome, by event number.
         answers: Outcomes of the newest updates that came with a request id, by event number.
-        dead_letters: Messages that could not be handled.
+        dead_letters: The newest messages that could not be handled.
+        dead_letter_count: How many there have been.
         waiting: Places of the conditions waited for without a time limit, by number of the wait.
     """
 
@@ -72,6 +76,7 @@ class RunState:
         "answers",
         "cancel",
         "closed_at",
+        "dead_letter_count",
         "dead_letters",
         "last_event",
         "now",
@@ -99,7 +104,8 @@ class RunState:
         self.unread: dict[int, ev.AnyEvent] = {}
         self.updates: dict[int, ev.UpdateReceived] = {}
         self.answers: dict[int, Payload | ev.UpdateFailed] = {}
-        self.dead_letters: list[ev.HandlerFailed] = []
+        self.dead_letters: deque[ev.HandlerFailed] = deque(maxlen=LETTERS_KEPT)
+        self.dead_letter_count = 0
         self.waiting: dict[int, str] = {}
 
     @property
@@ -244,6 +250,7 @@ def _update_failed(state: RunState, _number: int, _at: int, event: ev.UpdateFail
 
 def _dead_letter(state: RunState, _number: int, _at: int, event: ev.HandlerFailed) -> None:
     state.dead_letters.append(event)
+    state.dead_letter_count += 1
 
 
 def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:

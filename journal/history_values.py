@@ -14,7 +14,8 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import accumulate
 
@@ -22,8 +23,8 @@ import zstandard
 
 from .errors import JournalCorruptError
 from .row_checksum import sealed, unsealed
-from .store import Entry, Tables
-from .tables import Table
+from .store import Changes, Entry, Tables
+from .tables import NUMBER, Table
 
 _PLAIN, _FRAME = 1, 2
 
@@ -35,6 +36,9 @@ SHORT = 8 << 10
 SAMPLES = 2000
 SAMPLE_BYTES = 4 << 20
 DICTIONARY_SIZE = 16 << 10
+
+#: What the key of the second copy of a dictionary begins with.
+_COPY = b"dictionary"
 
 _CHECK = struct.Struct("<BI")
 _COUNT = struct.Struct("<I")
@@ -174,18 +178,44 @@ class HistoryCodec:
             raise JournalCorruptError(str(error)) from error
 
 
-def _dictionary_key(number: int) -> bytes:
-    return b"dictionary %d" % number
+def _places(number: int) -> list[tuple[Table, bytes]]:
+    """Where a dictionary is: twice, since all histories depend on it, and in tables that share no page."""
+    return [(Table.FACTS, b"dictionary %d" % number), (Table.BLOBS, copy_key(number))]
+
+
+def copy_key(number: int) -> bytes:
+    """Key of the second copy of a dictionary in the table of blobs; it is as long as none of theirs."""
+    return _COPY + NUMBER.pack(number)
+
+
+def is_copy_key(key: bytes) -> bool:
+    """Whether a key of the table of blobs is that of a dictionary."""
+    return key.startswith(_COPY) and len(key) == len(_COPY) + NUMBER.size
 
 
 def load_dictionary(tables: Tables, number: int) -> bytes | None:
-    """Find a dictionary in the table of facts.
+    """Find a dictionary, or its copy.
 
     Raises:
-        JournalCorruptError: It is damaged.
+        JournalCorruptError: Neither is whole.
     """
-    row = tables.get(Table.FACTS, _dictionary_key(number))
+    damage: JournalCorruptError | None = None
+    for place in _places(number):
+        try:
+            data = _dictionary(tables, number, place)
+        except JournalCorruptError as error:
+            damage = damage or error
+            continue
+        if data is not None:
+            return data
+    if damage is not None:
+        raise damage
+    return None
+
+
+def _dictionary(tables: Tables, number: int, place: tuple[Table, bytes]) -> bytes | None:
     try:
+        row = tables.get(*place)
         return None if row is None else unsealed(row)
     except JournalCorruptError as error:
         raise JournalCorruptError(
@@ -193,9 +223,32 @@ def load_dictionary(tables: Tables, number: int) -> bytes | None:
         ) from error
 
 
-def dictionary_row(number: int, data: bytes) -> tuple[bytes, bytes]:
-    """The row that holds a dictionary."""
-    return _dictionary_key(number), sealed(data)
+def dictionary_faults(tables: Tables, number: int) -> Iterator[tuple[Table, str]]:
+    """Yield what is wrong with a dictionary and its copy; journals of before there were copies may lack these."""
+    for place in _places(number):
+        try:
+            if _dictionary(tables, number, place) is None and place[0] is Table.FACTS:
+                yield Table.FACTS, f"the dictionary {number} is missing"
+        except JournalCorruptError as error:
+            yield place[0], str(error)
+
+
+def write_dictionary(changes: Changes, number: int, data: bytes) -> None:
+    """Store a dictionary, and its copy."""
+    row = sealed(data)
+    for table, key in _places(number):
+        changes.put(table, [(key, row)])
+
+
+def mend_dictionaries(changes: Changes, newest: int) -> None:
+    """Store those again of which one copy is missing or damaged, as far as the other one is whole."""
+    for number in range(1, newest + 1):
+        rows = [changes.get(*place) for place in _places(number)]
+        if rows[0] is None or rows[0] != rows[1]:
+            with suppress(JournalCorruptError):
+                data = load_dictionary(changes, number)
+                if data is not None:
+                    write_dictionary(changes, number, data)
 
 
 def train(samples: Sequence[bytes], number: int) -> bytes | None:

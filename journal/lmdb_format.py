@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import uuid
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import lmdb
 
-from .disk_trouble import full_error, is_read_only
+from .disk_trouble import advice, full_error, is_read_only
 from .errors import (
     JournalAccessError,
     JournalCorruptError,
@@ -19,7 +20,8 @@ from .errors import (
     NotAJournalError,
 )
 from .fault_points import fault_point
-from .lmdb_lock import LOCK_FILE, Opened
+from .lmdb_damage import damaged, holds_journal, lost, unreadable, what_is_wrong
+from .lmdb_lock import LOCK_FILE, Notes, Opened, read_notes
 from .lmdb_pages import PageFile
 from .tables import NUMBER, Table
 
@@ -34,6 +36,8 @@ LOCK_TABLE = "lock.mdb"
 META = b"meta"
 LOGS = (b"log0", b"log1")
 _DATABASES = (META, *LOGS, *(table.value.encode() for table in Table))
+#: Those that start-up reads in whole.
+_READ_AT_START = (META, *LOGS, *(table.value.encode() for table in (Table.FACTS, Table.OPEN, Table.DUE)))
 #: Room for databases in an environment; some is left for later.
 MAX_DATABASES = 32
 
@@ -127,13 +131,16 @@ def inspect(path: str, *, locked: bool) -> Found:
         NotAJournalError: It holds something else.
         JournalVersionError: It is a journal of another format version.
         JournalAccessError: It cannot be read.
-        JournalCorruptError: Its data file was cut, or LMDB finds it damaged.
+        JournalCorruptError: Its data file is gone, was cut, or LMDB finds it damaged.
     """
     try:
         names = {entry.name for entry in Path(path).iterdir()}
         # A process that makes a journal begins with the lock file: without it, nothing here is ours.
         begun = LOCK_FILE in names
+        notes = read_notes(path) if begun else Notes("", "")
         if DATA_FILE not in names:
+            if notes.journal_id:
+                raise lost(path, "is missing")
             strange = names - {LOCK_FILE, LOCK_TABLE if begun else "", "lost+found"}
             if strange:
                 raise NotAJournalError(
@@ -143,15 +150,20 @@ def inspect(path: str, *, locked: bool) -> Found:
             return Found.NOTHING
         data = Path(path, DATA_FILE)
         if begun and is_blank(data):
+            if notes.journal_id:
+                raise lost(path, "is empty" if not data.stat().st_size else "holds nothing but zeros")
             return Found.NOTHING
-        _check_head(path, data)
-        live = not locked and begun and Path(path, LOCK_FILE).stat().st_size > 0
+        _check_head(path, data, is_ours=bool(notes.journal_id))
+        live = not locked and bool(notes.owner)
     except OSError as error:
         raise JournalAccessError(
             f"the journal {path!r} cannot be read by this user ({error.strerror}): "
             f"change the rights of {error.filename!r}"
         ) from error
-    return _look_inside(path, begun=begun, lock=live and LOCK_TABLE in names, writer=locked)
+    found = _look_inside(path, begun=begun, lock=live and LOCK_TABLE in names, writer=locked)
+    if found is Found.NOTHING and notes.journal_id:
+        raise lost(path, "has nothing in it")
+    return found
 
 
 def is_blank(data: Path) -> bool:
@@ -159,18 +171,20 @@ def is_blank(data: Path) -> bool:
     return data.stat().st_size <= _FRESH_BYTES and not data.read_bytes().strip(b"\0")
 
 
-def _check_head(path: str, data: Path) -> None:
+def _check_head(path: str, data: Path, *, is_ours: bool) -> None:
     with data.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     _, magic, rest = head.partition(_MAGIC)
-    if not magic or len(rest) < 4:
+    (version,) = struct.unpack_from("=I", rest) if magic and len(rest) >= 4 else (None,)
+    if version == _LMDB_VERSION:
+        return
+    if is_ours or holds_journal(data):
+        raise unreadable(path, what_is_wrong(data))
+    if version is None:
         raise NotAJournalError(f"{str(data)!r} is not an LMDB file, so {path!r} is not a journal: {_ADVICE}")
-    (version,) = struct.unpack_from("=I", rest)
-    if version != _LMDB_VERSION:
-        raise NotAJournalError(
-            f"{str(data)!r} is an LMDB file of data format {version}, "
-            f"journals have {_LMDB_VERSION}: {_ADVICE}"
-        )
+    raise NotAJournalError(
+        f"{str(data)!r} is an LMDB file of data format {version}, journals have {_LMDB_VERSION}: {_ADVICE}"
+    )
 
 
 def _look_inside(path: str, *, begun: bool, lock: bool, writer: bool) -> Found:
@@ -193,8 +207,10 @@ def _look_inside(path: str, *, begun: bool, lock: bool, writer: bool) -> Found:
                 raise NotAJournalError(
                     f"{path!r} holds an LMDB environment that is not an Everact journal: {_ADVICE}"
                 )
+        if writer and version == b"%d" % FORMAT_VERSION:
+            _check_heads(path, env.stat()["psize"])
     except lmdb.Error as error:
-        raise JournalCorruptError(f"the journal {path!r} cannot be read: {error}") from error
+        raise unreadable(path, str(error)) from error
     finally:
         env.close()
     _check_version(path, bytes(version or b"").decode("ascii", "replace"), writer=writer)
@@ -215,9 +231,8 @@ def _check_length(path: str, env: lmdb.Environment, *, pad: bool, live: bool) ->
         return
     is_cut = size < needed - _UNWRITTEN_PAGES * env.stat()["psize"]
     if is_cut or (size < needed and not live and not _is_whole(path, env.stat()["psize"])):
-        raise JournalCorruptError(
-            f"the data file of the journal {path!r} was cut to {size} bytes, its pages need {needed}, "
-            f"as after an unfinished copy: restore it from a backup"
+        raise unreadable(
+            path, f"it was cut to {size:,} bytes, its pages need {needed:,}, as after an unfinished copy"
         )
 
 
@@ -228,6 +243,25 @@ def _is_whole(path: str, page_size: int) -> bool:
         return not any(leaf.damage for name in _DATABASES for leaf in pages.leaves(name))
     except JournalCorruptError:
         return False
+
+
+def _check_heads(path: str, page_size: int) -> None:
+    """Refuse a data file with a damaged page in what start-up reads in whole.
+
+    LMDB trusts the pages that it goes along: one of zeros, as a lost write leaves it, would end the process.
+    """
+    with (
+        Path(path, DATA_FILE).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        memoryview(data) as view,
+    ):
+        pages = PageFile(view, page_size)
+        damage = next(filter(None, map(pages.damaged_head, _READ_AT_START)), "")
+    if damage:
+        raise JournalCorruptError(
+            f"the data file of the journal {path!r} is damaged ({damage}): `everact journal verify` names all of it, "
+            f"`everact journal export` takes out what is whole; restore a backup"
+        )
 
 
 def _check_version(path: str, version: str, *, writer: bool) -> None:
@@ -249,10 +283,11 @@ def _check_version(path: str, version: str, *, writer: bool) -> None:
 def open_error(path: str, error: Exception) -> JournalError:
     """Return the error to raise when LMDB did not open a directory that looked right."""
     text = str(error)
-    if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.InvalidError):
-        return JournalCorruptError(
-            f"the data file of the journal {path!r} is damaged ({text}): restore it from a backup"
-        )
+    if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):
+        return damaged(path, text)
+    wrong = "" if isinstance(error, OSError) else what_is_wrong(Path(path, DATA_FILE))
+    if wrong or isinstance(error, lmdb.InvalidError):
+        return unreadable(path, wrong or text)
     full = full_error(path, error)
     if full is not None:
         return full
@@ -269,7 +304,7 @@ def open_error(path: str, error: Exception) -> JournalError:
             "raise the limit, or pass a smaller map_size"
         )
     else:
-        reason = f"{text}: check the rights of the files and the free space"
+        reason = f"{text}: {advice(error) or 'check the rights of the files and the free space'}"
     return JournalAccessError(f"the journal {path!r} cannot be opened: {reason}")
 
 

@@ -28,6 +28,8 @@ from .tables import Table
 
 #: Name of the lock file in the journal's directory. It is never deleted: that would allow two owners.
 LOCK_FILE = "everact.lock"
+#: It has fewer bytes than this.
+_NOTES = 300
 
 
 class WriterLock:
@@ -62,21 +64,28 @@ class WriterLock:
                 f"put the journal on a local disk"
             ) from error
 
-    def state_owner(self) -> None:
-        """Write into the lock file who holds it, for the error message of others."""
-        mark = f"{os.getpid()} {_start_mark(os.getpid())}\n".encode()
+    def state_owner(self, journal_id: str = "") -> None:
+        """Write into the lock file who holds it, for the error message of others.
+
+        Args:
+            journal_id: Of the journal, once it is made; from then on its data file is missed when it is gone.
+        """
         self._stated = True
+        self._write(f"{os.getpid()} {_start_mark(os.getpid())}", journal_id)
+
+    def _write(self, owner: str, journal_id: str = "") -> None:
         # On a full disk the journal must open all the same; others then learn no pid.
         with suppress(OSError):
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, mark, 0)
+            journal_id = journal_id or _parsed(os.pread(self._fd, _NOTES, 0)).journal_id
+            notes = f"{owner}\n{journal_id}\n".encode() if owner or journal_id else b""
+            os.pwrite(self._fd, notes, 0)
+            os.ftruncate(self._fd, len(notes))
 
     def release(self) -> None:
         """Give the lock back; safe to call twice."""
         if self._fd >= 0:
             if self._stated:
-                with suppress(OSError):
-                    os.ftruncate(self._fd, 0)
+                self._write("")
             # Closing is not enough: a child forked a moment ago may not have closed its copy yet.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self.forget()
@@ -104,9 +113,38 @@ def owner_of(directory: str) -> int | None:
         os.close(fd)
 
 
+class Notes(NamedTuple):
+    """What a lock file says.
+
+    Attributes:
+        owner: The process that has the journal open for writing, or was killed when it had.
+        journal_id: The journal that was made in this directory; empty when none was yet.
+    """
+
+    owner: str
+    journal_id: str
+
+
+def read_notes(directory: str) -> Notes:
+    """What the lock file of a journal's directory says; to whoever may not read it, that there may be a writer.
+
+    Raises:
+        OSError: There is none.
+    """
+    try:
+        return _parsed(Path(directory, LOCK_FILE).read_bytes())
+    except PermissionError:
+        return Notes("unknown", "")
+
+
+def _parsed(notes: bytes) -> Notes:
+    owner, journal_id, *_ = (*notes.decode("ascii", "replace").split("\n"), "", "")
+    return Notes(owner.strip(), journal_id.strip())
+
+
 def _owner(fd: int) -> int | None:
     """The process that the lock file names, unless it is left over from an earlier owner."""
-    pid, _, mark = os.pread(fd, 200, 0).decode("ascii", "replace").strip().partition(" ")
+    pid, _, mark = _parsed(os.pread(fd, _NOTES, 0)).owner.partition(" ")
     if not pid.isdigit() or mark != _start_mark(int(pid)):
         return None
     return int(pid)

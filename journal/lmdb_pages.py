@@ -31,6 +31,40 @@ _META_LAST = _META_MAIN + _DATABASE.size
 _META_END = struct.Struct("<QQ")
 _META_PAGES = 2
 _NO_PAGE = 2**64 - 1
+#: Of a meta page: its kind, and magic and version behind the page header.
+_META = 8
+_SIGNATURE = struct.Struct("<II")
+_MAGIC, _VERSION = 0xBEEFC0DE, 1
+_PAGE_SIZES = {1 << bits for bits in range(9, 17)}
+
+
+def head_trouble(head: bytes, size: int) -> str:
+    """What is wrong with the two pages from which all others are found; empty when nothing is.
+
+    Args:
+        head: The beginning of the data file, these pages at least.
+        size: Of the data file, in bytes.
+    """
+    if len(head) < _META_FREE + 4:
+        return f"it has only {size:,} bytes"
+    (page_size,) = struct.unpack_from("<I", head, _META_FREE)
+    metas = []
+    for number in range(_META_PAGES):
+        base = number * page_size if page_size in _PAGE_SIZES else 0
+        if len(head) < base + _META_LAST + _META_END.size:
+            return f"it ends inside of page {number}"
+        if _SIGNATURE.unpack_from(head, base + _PAGE.size) != (_MAGIC, _VERSION):
+            return f"page {number} does not begin as in a journal"
+        if page_size not in _PAGE_SIZES:
+            return f"page 0 says that pages have {page_size:,} bytes"
+        if not _PAGE.unpack_from(head, base)[2] & _META:
+            return f"page {number} is of the wrong kind"
+        last, transaction = _META_END.unpack_from(head, base + _META_LAST)
+        metas.append((transaction, last))
+    pages = max(metas)[1] + 1
+    if pages * page_size > size:
+        return f"it should have {pages:,} pages of {page_size:,} bytes, and has {size:,} bytes"
+    return ""
 
 
 class Leaf(NamedTuple):
@@ -50,11 +84,12 @@ class Leaf(NamedTuple):
 
 
 class _Keys(NamedTuple):
-    """Which part of a database is wanted."""
+    """Which part of a database is wanted; all of one whose keys are numbers in the order of this machine's bytes."""
 
     start: bytes = b""
     stop: bytes | None = None
     reverse: bool = False
+    are_numbers: bool = False
 
 
 class _Node(NamedTuple):
@@ -131,6 +166,10 @@ class PageFile:
         """
         yield from self._tree(self._database(name), _Keys(start, stop, reverse))
 
+    def free_list(self) -> Iterator[Leaf]:
+        """Yield the leaf pages of the list of free pages, which every commit needs and no table leads to."""
+        yield from self._tree(self._free, _Keys(are_numbers=True))
+
     def size(self, name: bytes) -> DatabaseSize:
         """How large a database is, as it says itself.
 
@@ -175,7 +214,7 @@ class PageFile:
     def _below(self, number: int, depth: int, within: Leaf, wanted: _Keys) -> Iterator[Leaf]:
         """The leaves of the tree under a page, whose keys are within these limits."""
         try:
-            nodes = self._nodes(number, _LEAF if depth <= 1 else _BRANCH)
+            nodes = self._nodes(number, _LEAF if depth <= 1 else _BRANCH, wanted)
             if depth <= 1:
                 yield within._replace(rows=[self._row(number, node) for node in nodes])
                 return
@@ -193,8 +232,32 @@ class PageFile:
             child = node.low | node.high << 16 | node.flags << 32
             yield from self._below(child, depth - 1, Leaf(keys[place], ends[place], []), wanted)
 
-    def _nodes(self, number: int, kind: int) -> list[_Node]:
-        """The rows of a page."""
+    def damaged_head(self, name: bytes) -> str:
+        """What is wrong with the head of one of a database's pages; empty when LMDB can go along all of them.
+
+        Rows are not looked at, so it costs a moment for each page at the lowest level, which is read from the disk.
+
+        Raises:
+            JournalCorruptError: The file has no such database, or what says where it is is damaged.
+        """
+        found = self._database(name)
+        return "" if found.root == _NO_PAGE else self._damaged_head(found.root, found.depth)
+
+    def _damaged_head(self, number: int, depth: int) -> str:
+        try:
+            if depth <= 1:
+                self._head(number, _LEAF)
+                return ""
+            nodes = self._nodes(number, _BRANCH, _Keys())
+        except (JournalCorruptError, struct.error) as error:
+            return f"page {number} is damaged: {error}"
+        below = (
+            self._damaged_head(node.low | node.high << 16 | node.flags << 32, depth - 1) for node in nodes
+        )
+        return next(filter(None, below), "")
+
+    def _head(self, number: int, kind: int) -> tuple[int, int]:
+        """Lower and upper end of the free room of a page."""
         base = number * self.page_size
         if not _META_PAGES <= number <= self._last or base + self.page_size > len(self._data):
             raise JournalCorruptError("it is outside of the file")
@@ -205,6 +268,12 @@ class PageFile:
             raise JournalCorruptError(f"its kind is {flags:#x}")
         if not _PAGE.size < lower <= upper <= self.page_size:
             raise JournalCorruptError("its free room is not inside of it")
+        return lower, upper
+
+    def _nodes(self, number: int, kind: int, wanted: _Keys) -> list[_Node]:
+        """The rows of a page."""
+        lower, upper = self._head(number, kind)
+        base = number * self.page_size
         found: list[_Node] = []
         before = b""
         for (offset,) in struct.iter_unpack("<H", bytes(self._data[base + _PAGE.size : base + lower])):
@@ -215,9 +284,10 @@ class PageFile:
             if data > self.page_size:
                 raise JournalCorruptError("a key is outside of it")
             key = bytes(self._data[base + data - length : base + data])
-            if found and (len(found) > 1 or kind == _LEAF) and key <= before:
+            rank = key[::-1] if wanted.are_numbers else key
+            if found and (len(found) > 1 or kind == _LEAF) and rank <= before:
                 raise JournalCorruptError("its keys are out of order")
-            before = key
+            before = rank
             found.append(_Node(low, high, bits, key, base + data))
         return found
 

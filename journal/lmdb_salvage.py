@@ -21,6 +21,8 @@ from .tables import EVENT, NUMBER, Table
 PAGES_AT_ONCE = 20_000
 #: How often a moment is sought between two commits.
 TRIES = 1000
+#: How damage to the list of free pages is named: no run lacks anything by it, but nothing can be written.
+FREE_LIST = "free pages"
 #: Tables whose keys begin with a run key.
 _BY_RUN = (Table.HISTORIES, Table.RUNS, Table.OPEN)
 
@@ -152,7 +154,7 @@ def past_damage(store: JournalStore) -> Generator[tuple[JournalStore, list[Damag
 
 
 def damaged_pages(store: LmdbStore) -> list[Damage]:
-    """Look at every page of a journal's tables and logs; nothing is changed, and others may write meanwhile.
+    """Look at every page of tables, logs and free list; nothing is changed, and others may write meanwhile.
 
     Raises:
         JournalCorruptError: What says where the tables are is damaged.
@@ -163,6 +165,8 @@ def damaged_pages(store: LmdbStore) -> list[Damage]:
         while start is not None:
             with page_file(store) as pages:
                 start = _look(pages, table, start, found)
+    with page_file(store) as pages:
+        found += [Damage(0, 0, leaf.damage, FREE_LIST) for leaf in pages.free_list() if leaf.damage]
     return found
 
 

@@ -17,6 +17,7 @@ from types import TracebackType
 import lmdb
 
 from .disk_failure import DataFile
+from .disk_trouble import why_failed
 from .errors import (
     AppendRefusedError,
     CommitUnknownError,
@@ -99,6 +100,8 @@ class LmdbStore(JournalStore):
             if not read_only:
                 self._open_data_file()
                 self._position = self._take_over()
+                assert self._shared.writer is not None
+                self._shared.writer.state_owner(self._journal_id)
                 fault_point("journal.open.after")
         except (lmdb.Error, OSError) as error:
             self.close()
@@ -164,6 +167,7 @@ class LmdbStore(JournalStore):
                     raise
                 raise CommitUnknownError(
                     f"the commit of record {expected.sequence} to the journal {self.path!r} failed: {error!r}"
+                    f"{why_failed(self.path, error)}"
                 ) from error
             self._position = Position(expected.epoch, expected.sequence + bool(record))
             self._readers.look(self._shared.opened.env)

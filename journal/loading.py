@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from .errors import JournalCorruptError
@@ -11,13 +12,15 @@ from .facts import Facts, read_facts
 from .fold import RunState
 from .history_values import load_dictionary
 from .request_ids import Request
-from .run_history import apply_newer, moved_state
+from .run_history import apply_newer, moved_state, repeats
 from .run_index import RunIndex
+from .run_repair import LostRunError, check_pages
 from .run_row import RunRow
 from .snapshots import HAS_ACTIVITIES, OpenRun, decode_open
 from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry, JournalStore, Tables
-from .stored_runs import stored_row
 from .tables import NUMBER, PAIR, Table
+
+log = logging.getLogger("everact.runtime")
 
 
 class Loaded(NamedTuple):
@@ -37,10 +40,25 @@ class Loaded(NamedTuple):
 
 
 def load(store: JournalStore) -> Loaded:
-    """Scan the log and build the overlay.
+    """Scan the log and build the overlay, in one go; errors as of ``load_in_steps``."""
+    steps = load_in_steps(store)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            loaded: Loaded = end.value
+            return loaded
+
+
+def load_in_steps(store: JournalStore) -> Generator[None, None, Loaded]:
+    """Scan the log and build the overlay; yields between commit records and between runs.
+
+    Nobody may append meanwhile.
+
+    A run that is damaged is left as it is, and keeps nothing else out.
 
     Raises:
-        JournalCorruptError: A commit record or a row that is needed cannot be read.
+        JournalCorruptError: A commit record, the facts or a dictionary cannot be read.
     """
     index = RunIndex(store)
     with store.view() as tables:
@@ -51,17 +69,18 @@ def load(store: JournalStore) -> Loaded:
             if data is not None:
                 index.codec.add(facts.dictionary, data)
                 index.codec.active = facts.dictionary
-    index.counts = facts.by_type_and_status()
+    index.begin(facts.by_type_and_status())
     logged: dict[int, list[Entry]] = {}
     highest = facts.highest_key
     for sequence, entries in store.scan():
+        yield
         moved_to = facts.compacted_to if sequence < segments.current else 0
         started = _started(entries, moved_to)
         index.add(sequence, entries, started, moved_to)
         highest = max(highest, *started) if started else highest
         for entry in entries:
             key, first, flags, _at, body = entry
-            if key <= moved_to or sequence <= index.rows[key].through:
+            if key <= moved_to or key in index.lost or sequence <= index.rows[key].through:
                 continue
             if flags & HAS_REQUEST:
                 _reserve(index, key, first, body)
@@ -74,12 +93,22 @@ def load(store: JournalStore) -> Loaded:
         for key in {*facts.early, *facts.early_before}:
             if key in index.rows:
                 _settle(index, index.rows[key], tables)
-        for key, newer in logged.items():
-            row = index.rows[key]
-            if not row.is_closed:
-                is_stored = bool(row.stored_status)
-                state = states[key] = moved_state(tables, index.codec, key) if is_stored else RunState()
+    for key, error in index.lost.items():
+        stays(key, error)
+    for key, newer in logged.items():
+        yield
+        row = index.rows.get(key)
+        if row is None or row.is_closed:
+            continue
+        with store.view() as tables:
+            try:
+                state = moved_state(tables, index.codec, key) if row.stored_status else RunState()
                 apply_newer(state, newer, tables)
+            except JournalCorruptError as error:
+                check_pages(tables, error)
+                stays(key, error)
+                continue
+        states[key] = state
     # Of runs that were moved early the log may hold repeats only: the tables alone say what becomes of these.
     for row in [row for row in index.rows.values() if not len(row) and row.key not in states]:
         index.requests.stored(row.key)
@@ -106,10 +135,34 @@ def _reserve(index: RunIndex, key: int, first: int, body: bytes) -> None:
 
 
 def _settle(index: RunIndex, row: RunRow, tables: Tables) -> None:
-    """A run that was moved early: its start may still be in the log."""
-    stored = None if row.stored_status else stored_row(tables, row.key)
-    if stored is not None:
-        index.settle(row, stored)
+    """A run that was moved early: the log may still have its start, or what the histories have too."""
+    if row.stored_status and row.key not in index.damaged:
+        return
+    try:
+        stored = index.stored(tables, row.key)
+        if stored is not None:
+            if row.key in index.damaged:
+                stored.through = _through(index, row, tables)
+            index.settle(row, stored)
+    except LostRunError as error:
+        index.lost[row.key] = error
+        index.drop(row)
+
+
+def _through(index: RunIndex, row: RunRow, tables: Tables) -> int:
+    """Up to which commit record the histories go, by what they and the log both have."""
+    try:
+        count = repeats(tables, index.codec, row.key, tables.read(row.located()))
+    except JournalCorruptError as error:
+        check_pages(tables, error)
+        raise LostRunError(str(error)) from error
+    return row.sequence(count - 1) if count else 0
+
+
+def stays(key: int, error: JournalCorruptError) -> None:
+    """Name a run that cannot go on."""
+    text = "run %d stays as it is, the journal is damaged (`everact journal verify` names all of it): %s"
+    log.error(text, key, error)
 
 
 def open_runs(store: JournalStore) -> Iterator[tuple[int, OpenRun]]:
@@ -118,6 +171,8 @@ def open_runs(store: JournalStore) -> Iterator[tuple[int, OpenRun]]:
     One whose row is damaged may have something to do: its history will tell.
     """
     for key, row in store.rows(Table.OPEN):
+        if len(key) != NUMBER.size:
+            continue
         try:
             run = decode_open(row)
         except JournalCorruptError:
@@ -127,7 +182,8 @@ def open_runs(store: JournalStore) -> Iterator[tuple[int, OpenRun]]:
 
 def due_runs(store: JournalStore, after: int, until: int) -> list[int]:
     """Keys of the runs that the tables hold as due in this time, microseconds, the last moment left out."""
-    return [PAIR.unpack(key)[1] for key, _ in store.rows(Table.DUE, NUMBER.pack(after), NUMBER.pack(until))]
+    rows = store.rows(Table.DUE, NUMBER.pack(after), NUMBER.pack(until))
+    return [PAIR.unpack(key)[1] for key, _ in rows if len(key) == PAIR.size]
 
 
 def has_due_runs(store: JournalStore, after: int) -> bool:

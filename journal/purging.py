@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from .blob_table import release_blobs
@@ -78,7 +79,8 @@ def expired(store: JournalStore, retentions: Mapping[str, int], now: int) -> Ite
         start = text_hash(store.journal_id, name)
         stop = closed_key(start, max(0, now - retention + 1), 0)
         for key, _ in store.rows(Table.CLOSED, start, stop):
-            yield PAIR.unpack_from(key, len(start))[1]
+            if len(key) == len(start) + PAIR.size:
+                yield PAIR.unpack_from(key, len(start))[1]
 
 
 def next_expiry(store: JournalStore, retentions: Mapping[str, int]) -> int | None:
@@ -86,9 +88,10 @@ def next_expiry(store: JournalStore, retentions: Mapping[str, int]) -> int | Non
     times = []
     for name, retention in retentions.items():
         start = text_hash(store.journal_id, name)
-        first = next(store.rows(Table.CLOSED, start, closed_key(start, (1 << 64) - 1, 0)), None)
+        rows = store.rows(Table.CLOSED, start, closed_key(start, (1 << 64) - 1, 0))
+        first = next((key for key, _ in rows if len(key) == len(start) + PAIR.size), None)
         if first is not None:
-            times.append(PAIR.unpack_from(first[0], len(start))[0] + retention)
+            times.append(PAIR.unpack_from(first, len(start))[0] + retention)
     return min(times, default=None)
 
 
@@ -180,6 +183,7 @@ class Purger:
         has_sent: Whether a run has sent messages that are not acknowledged; then it is not purged yet.
         forget: Called with the key of each run that is gone.
         log_repeats: A run was passed over, since the log may still hold entries of it that are in the tables too.
+        is_looking: The last plan has looked at so many runs that are not purged that it has none; the next one goes on.
     """
 
     def __init__(self, store: JournalStore, index: RunIndex) -> None:
@@ -190,6 +194,7 @@ class Purger:
         self._requests: deque[PurgeRequest] = deque()
         self._planned: dict[int, PurgeRequest] = {}
         self.log_repeats = False
+        self.is_looking = False
 
     @property
     def is_asked(self) -> bool:
@@ -208,14 +213,32 @@ class Purger:
             budget: What it may cost, in entries that are moved.
         """
         purge = Purge(self._store.journal_id, facts.purging, budget)
-        early = {*facts.early, *facts.early_before}
+        taken: dict[PurgeRequest, list[int]] = {}
+        try:
+            self._take(purge, taken, {*facts.early, *facts.early_before}, 0 if facts.purging else budget)
+        except Exception:
+            for request, keys in taken.items():
+                request.keys = chain(keys, request.keys)
+            for row in purge.runs:
+                del self._planned[row.key]
+            self._requests.extendleft(reversed(purge.ends))
+            raise
+        if purge.runs or facts.purging:
+            return purge
+        self._end(purge)
+        return None
+
+    def _take(self, purge: Purge, taken: dict[PurgeRequest, list[int]], early: set[int], budget: int) -> None:
+        """Let a purge have runs; those that are looked at only have their cost too."""
         cost = 0
-        while self._requests and cost < budget and not facts.purging:
+        while self._requests and cost < budget:
             request = self._requests[0]
             key = next(request.keys, None)
             if key is None:
                 purge.ends.append(self._requests.popleft())
                 continue
+            taken.setdefault(request, []).append(key)
+            cost += 1
             if key in early:
                 self.log_repeats = True
                 continue
@@ -223,11 +246,8 @@ class Purger:
             if row is not None:
                 purge.runs.append(row)
                 self._planned[key] = request
-                cost += PURGE_COST + 1
-        if purge.runs or facts.purging:
-            return purge
-        self._end(purge)
-        return None
+                cost += PURGE_COST
+        self.is_looking = 0 < budget <= cost and not purge.runs
 
     def _row(self, key: int) -> RunRow | None:
         """A run that may be purged."""
@@ -244,6 +264,7 @@ class Purger:
         """Take note of a purge that is durable."""
         for row in purge.runs:
             self._planned.pop(row.key).purged += 1
+            self._index.purged(row)
             self.forget(row.key)
         self._end(purge)
 

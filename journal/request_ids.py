@@ -98,5 +98,7 @@ def decode_request(row: bytes) -> Request:
         JournalCorruptError: It is damaged.
     """
     data = unsealed(row)
+    if len(data) < _REQUEST.size:
+        raise JournalCorruptError("a row of a request id is too short")
     run_key, event = _REQUEST.unpack_from(data)
     return Request(run_key, event, data[_REQUEST.size :])

@@ -58,10 +58,26 @@ def apply_newer(state: RunState, entries: Iterable[Entry], tables: Tables) -> No
             state.apply(decode_record(whole_entry(entry, tables).body), entry.at)
 
 
-def log_entries(tables: Tables, run_key: int, locations: list[Location]) -> list[Entry]:
+def log_entries(tables: Tables, codec: HistoryCodec, run_key: int, locations: list[Location]) -> list[Entry]:
     """What the log has of a run at these locations and the histories do not."""
     if not locations:
         return []
     stored = tables.get(Table.RUNS, NUMBER.pack(run_key))
-    through = read_row(run_key, stored).through if stored is not None else 0
+    try:
+        through = read_row(run_key, stored).through if stored is not None else 0
+    except JournalCorruptError:
+        logged = tables.read(locations)
+        return logged[repeats(tables, codec, run_key, logged) :]
     return tables.read(location for location in locations if location.sequence > through)
+
+
+def repeats(tables: Tables, codec: HistoryCodec, run_key: int, logged: list[Entry]) -> int:
+    """How many of a run's entries in the log, from the first one on, its history has too.
+
+    For who cannot ask the table of runs.
+
+    Raises:
+        JournalCorruptError: The history is damaged.
+    """
+    known = set(read_history(tables, codec, run_key))
+    return next((n for n, entry in enumerate(logged) if entry not in known), len(logged))

@@ -7,6 +7,8 @@ only; ids that are reserved by a turn on its way to the disk are the runtime's b
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterator
 
 from .blobs import whole_entry
@@ -16,14 +18,19 @@ from .fold import RunState
 from .history_values import HistoryCodec
 from .request_ids import RequestIds
 from .run_history import apply_newer, log_entries, moved_state, read_history
+from .run_repair import LostRunError, remade_row
 from .run_row import INDEX_BITS, RunRow
 from .run_status import CLOSED, flagged_status
-from .store import STARTS_RUN, Entry, JournalStore
+from .store import STARTS_RUN, Entry, JournalStore, Tables
 from .stored_runs import read_row, stored_row
-from .tables import NUMBER, Table, text_hash
+from .tables import HASH_SIZE, NUMBER, Table, text_hash
+
+log = logging.getLogger("everact.runtime")
 
 #: A run with so many entries in the log is crowded: to read them one by one is slow.
 CROWD = 400
+#: A run id that no row of its workflow id has is looked for in the rows of so many runs: their hints may be damaged.
+HINTS_CHECKED = 1000
 
 
 class RunIndex:
@@ -35,10 +42,14 @@ class RunIndex:
         by_run_id: Each run of the overlay.
         requests: What request ids have become.
         counts: How many runs the table of runs has, by type and status.
+        totals: How many runs there are, by type and status.
         returned: How many runs that were moved before have entries in the log again.
         crowded: Keys of open runs whose entries in the log have become many.
         codec: For the values of the histories.
         closed_since: When the first run of each type has closed that the log may still hold, microseconds.
+        damaged: Keys of runs whose rows in the table of runs were found damaged.
+        lost: What is wrong with runs that the log has entries of and the tables nothing that is whole, by key; these
+            entries are nowhere else, so the log must stay as it is.
     """
 
     def __init__(self, store: JournalStore) -> None:
@@ -48,10 +59,13 @@ class RunIndex:
         self.by_run_id: dict[str, RunRow] = {}
         self.requests = RequestIds(store)
         self.counts: dict[tuple[str, str], int] = {}
+        self.totals: Counter[tuple[str, str]] = Counter()
         self.returned = 0
         self.crowded: list[int] = []
         self.codec = HistoryCodec()
         self.closed_since: dict[str, int] = {}
+        self.damaged: set[int] = set()
+        self.lost: dict[int, JournalCorruptError] = {}
 
     # --- the overlay
 
@@ -80,13 +94,19 @@ class RunIndex:
                 status = flagged_status(flags)
                 if status:
                     if row is None:
-                        row = self.adopt(key)
+                        row = self._adopted(key)
+                        if row is None:
+                            continue
+                    self.totals[row.workflow_type, row.status] -= 1
+                    self.totals[row.workflow_type, status] += 1
                     row.status = status
                     if status in CLOSED:
                         row.closed_at = at
                         self.closed_since.setdefault(row.workflow_type, at)
             if row is None:
-                row = self.adopt(key)
+                row = self._adopted(key)
+                if row is None:
+                    continue
             if sequence <= row.through:
                 continue  # what the histories have already
             locations = row._locations
@@ -96,13 +116,31 @@ class RunIndex:
             elif len(locations) == CROWD:
                 self.crowded.append(key)
 
+    def begin(self, counts: dict[tuple[str, str], int]) -> None:
+        """Begin with the runs that the tables have."""
+        self.counts = counts
+        self.totals = Counter(counts)
+
     def settle(self, row: RunRow, stored: RunRow) -> None:
         """The tables know a run that the log begins with: some of its entries there are in the histories too."""
+        self._count(row, -1)
         row.through, row.stored_status, row.wake = stored.through, stored.stored_status, stored.wake
+        self._count(row, 1)
         row.moved(row.below(row.through + 1))
+
+    def purged(self, row: RunRow) -> None:
+        """A run is gone from the tables."""
+        self.totals[row.workflow_type, row.status] -= 1
+
+    def _count(self, row: RunRow, times: int) -> None:
+        """Take a run as the overlay has it in place of what the tables have."""
+        self.totals[row.workflow_type, row.status] += times
+        if row.stored_status:
+            self.totals[row.workflow_type, row.stored_status] -= times
 
     def _insert(self, row: RunRow) -> None:
         self.rows[row.key] = row
+        self._count(row, 1)
         before = self.by_workflow_id.get(row.workflow_id)
         if before is None or before.key < row.key:
             self.by_workflow_id[row.workflow_id] = row
@@ -117,18 +155,32 @@ class RunIndex:
         """Take a run of the tables into the overlay.
 
         Raises:
-            JournalCorruptError: It is not in the tables, or its row is damaged.
+            LostRunError: Nothing of it in the tables is whole.
+            JournalCorruptError: A page is damaged.
         """
         row = self.row(key)
         if row is None:
-            raise JournalCorruptError(f"run {key} has entries in the log, but its start is missing")
+            damage = JournalCorruptError(f"run {key} has entries in the log, but its start is missing")
+            self._is_damaged(key, damage)
+            with self._store.view() as tables:
+                row = remade_row(tables, self.codec, key, damage)
         if key not in self.rows:
             self._insert(row)
         return row
 
+    def _adopted(self, key: int) -> RunRow | None:
+        """The same; None for a run that is lost."""
+        try:
+            return self.adopt(key)
+        except LostRunError as error:
+            self.lost[key] = error
+            return None
+
     def drop(self, row: RunRow) -> None:
         """Take a run out of the overlay: the tables have all of it."""
         if self.rows.pop(row.key, None) is not None:
+            if row.status != row.stored_status:
+                self._count(row, -1)
             if self.by_workflow_id.get(row.workflow_id) is row:
                 del self.by_workflow_id[row.workflow_id]
             if self.by_run_id.get(row.run_id) is row:
@@ -140,19 +192,39 @@ class RunIndex:
         """A run by its key, from the overlay or the tables.
 
         Raises:
-            JournalCorruptError: Its row is damaged.
+            JournalCorruptError: Its row is damaged, and so is its history.
         """
         row = self.rows.get(key)
         if row is None:
             with self._store.view() as tables:
-                row = stored_row(tables, key)
+                row = self.stored(tables, key)
         return row
+
+    def stored(self, tables: Tables, key: int) -> RunRow | None:
+        """A run as the tables have it; its snapshot or history stands in for a damaged row.
+
+        Raises:
+            LostRunError: These are damaged too.
+            JournalCorruptError: A page is damaged.
+        """
+        try:
+            return stored_row(tables, key)
+        except JournalCorruptError as error:
+            row = remade_row(tables, self.codec, key, error)
+            self._is_damaged(key, error)
+            return row
+
+    def _is_damaged(self, key: int, error: JournalCorruptError) -> None:
+        """Name a damaged row once."""
+        if key not in self.damaged:
+            self.damaged.add(key)
+            log.error("damage, which `everact journal verify` tells more of: %s", error)
 
     def find(self, workflow_id: str, run_id: str | None = None) -> RunRow | None:
         """The newest run of a workflow id, or the one with this run id.
 
         Raises:
-            JournalCorruptError: A row of its id is damaged.
+            JournalCorruptError: A run of the id has neither a row nor a history that is whole.
         """
         row = self.by_workflow_id.get(workflow_id) if run_id is None else self.by_run_id.get(run_id)
         if row is not None:
@@ -164,40 +236,63 @@ class RunIndex:
         with self._store.view() as tables:
             if tables.last(Table.IDS, start, stop) is None:
                 return None
-            for key, value in tables.scan(Table.IDS, start, stop, reverse=True):
-                if run_id is not None and value != run_id.encode():
+            others: list[int] = []
+            for name, value in tables.scan(Table.IDS, start, stop, reverse=True):
+                if len(name) != HASH_SIZE + NUMBER.size:
                     continue
-                row = stored_row(tables, NUMBER.unpack_from(key, len(start))[0])
-                # Rows of ids are hints: the run may be gone, and another id may have the same hash.
-                if row is not None and row.workflow_id == workflow_id:
-                    return self.rows.get(row.key, row)
+                (key,) = NUMBER.unpack_from(name, HASH_SIZE)
+                if run_id is not None and value != run_id.encode():
+                    if len(others) < HINTS_CHECKED:
+                        others.append(key)
+                    continue
+                row = self._named(tables, key, workflow_id, run_id)
+                if row is not None:
+                    return row
+            for key in others:
+                row = self._named(tables, key, workflow_id, run_id)
+                if row is not None:
+                    return row
         return None
 
+    def _named(self, tables: Tables, key: int, workflow_id: str, run_id: str | None) -> RunRow | None:
+        """A run if it has these ids: rows of ids are hints, it may be gone, and another id may have the same hash."""
+        row = self.rows.get(key) or self.stored(tables, key)
+        is_it = row is not None and row.workflow_id == workflow_id and run_id in (None, row.run_id)
+        return row if is_it else None
+
     def newest_first(self) -> Iterator[RunRow]:
-        """Every run, the one that started last first; runs may be moved into the tables while it goes on."""
-        stored = ((NUMBER.unpack(key)[0], value) for key, value in self._store.rows(Table.RUNS, reverse=True))
+        """Every run, the one that started last first; runs may be moved into the tables while it goes on.
+
+        Those whose rows are damaged are left out, and named in the log once.
+        """
+        rows = self._store.rows(Table.RUNS, reverse=True)
+        stored = ((NUMBER.unpack(key)[0], value) for key, value in rows if len(key) == NUMBER.size)
         following = next(stored, None)
         for key in (*sorted(self.rows, reverse=True), 0):
             while following is not None and following[0] >= key:
                 if following[0] != key:
-                    yield self.rows.get(following[0]) or read_row(*following)
+                    row = self.rows.get(following[0]) or self._readable(*following)
+                    if row is not None:
+                        yield row
                 following = next(stored, None)
             row = self.row(key) if key else None
             if row is not None:
                 yield row
 
+    def _readable(self, key: int, value: bytes) -> RunRow | None:
+        try:
+            return read_row(key, value)
+        except JournalCorruptError as error:
+            self._is_damaged(key, error)
+            return None
+
     def count(self, workflow_type: str | None, status: str | None) -> int:
         """How many runs are of a type and a status; None is any."""
-        total = 0
-        for (kind, state), number in self.counts.items():
-            if workflow_type in (None, kind) and status in (None, state):
-                total += number
-        for row in self.rows.values():
-            if workflow_type in (None, row.workflow_type):
-                total += status in (None, row.status)
-                if row.stored_status:
-                    total -= status in (None, row.stored_status)
-        return total
+        return sum(
+            number
+            for (kind, state), number in self.totals.items()
+            if workflow_type in (None, kind) and status in (None, state)
+        )
 
     # --- what a run has done
 
@@ -210,7 +305,9 @@ class RunIndex:
         # The locations first: what is moved from there meanwhile is then found in the histories.
         locations = row.located()
         with self._store.view() as tables:
-            found = read_history(tables, self.codec, row.key) + log_entries(tables, row.key, locations)
+            found = read_history(tables, self.codec, row.key) + log_entries(
+                tables, self.codec, row.key, locations
+            )
             return [whole_entry(entry, tables) for entry in found]
 
     def records(self, row: RunRow) -> list[tuple[int, Record]]:
@@ -222,5 +319,5 @@ class RunIndex:
         locations = row.located()
         with self._store.view() as tables:
             state = moved_state(tables, self.codec, row.key)
-            apply_newer(state, log_entries(tables, row.key, locations), tables)
+            apply_newer(state, log_entries(tables, self.codec, row.key, locations), tables)
         return state

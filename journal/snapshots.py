@@ -39,6 +39,7 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     updates: dict[int, ev.UpdateReceived]
     dead_letters: list[ev.HandlerFailed]
     waiting: dict[int, str]
+    dead_letter_count: int = 0  # journals of before it was counted have all of them
 
 
 class OpenRun(NamedTuple):
@@ -67,14 +68,31 @@ _decode = msgspec.msgpack.Decoder(_Snapshot).decode
 _decode_row = msgspec.msgpack.Decoder(_OpenRow).decode
 
 
-def encode_open(state: RunState, spiller: Spiller, *, spilled: bool = False) -> tuple[bytes, int]:
+def encode_open(state: RunState, spiller: Spiller) -> tuple[bytes, int]:
     """Encode an open run's fold as a row of the table; large payloads stay where the events have left them.
 
     Returns:
         The row, and when the run must be awake again: microseconds, 0 for never.
     """
+    draft, wake = draft_open(state)
+    return finish_open(draft, spiller), wake
+
+
+def finish_open(draft: bytes, spiller: Spiller) -> bytes:
+    """Make the row of a draft: the share of the work that needs no fold, for another thread."""
+    if len(draft) > SPILL:
+        found = _decode_row(draft)
+        draft, _wake = draft_open(spiller.spill_state(_state(found)), found.needs | HAS_BLOBS)
+    return sealed(draft)
+
+
+def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
+    """Encode an open run's fold as it is now, for ``finish_open``.
+
+    Returns:
+        The draft, and when the run must be awake again: microseconds, 0 for never.
+    """
     wake = 0
-    needs = HAS_BLOBS if spilled else 0
     activities: list[tuple[ev.ActivityScheduled, int, int, int, Failure | None]] = []
     for pending in state.activities.values():
         if pending.next_at:
@@ -108,13 +126,11 @@ def encode_open(state: RunState, spiller: Spiller, *, spilled: bool = False) -> 
         list(state.timers.values()),
         state.unread,
         state.updates,
-        state.dead_letters,
+        list(state.dead_letters),
         state.waiting,
+        state.dead_letter_count,
     )
-    row = _encode((needs, wake, started.workflow_type, snapshot))
-    if len(row) > SPILL and not spilled:
-        return encode_open(spiller.spill_state(state), spiller, spilled=True)
-    return sealed(row), wake
+    return _encode((needs, wake, started.workflow_type, snapshot)), wake
 
 
 def decode_open(row: bytes) -> OpenRun:
@@ -139,9 +155,14 @@ def decode_state(row: bytes, tables: Tables | None = None) -> RunState:
     """
     stored = _row(row)
     try:
-        found = _decode(stored.snapshot)
+        state = _state(stored)
     except msgspec.MsgspecError as error:
         raise JournalCorruptError(f"a snapshot does not decode: {error}") from error
+    return restore_state(state, tables) if stored.needs & HAS_BLOBS and tables is not None else state
+
+
+def _state(row: _OpenRow) -> RunState:
+    found = _decode(row.snapshot)
     state = RunState()
     state.last_event = found.last_event
     state.now = found.now
@@ -157,9 +178,10 @@ def decode_state(row: bytes, tables: Tables | None = None) -> RunState:
     state.timers = {timer.command: timer for timer in found.timers}
     state.unread = found.unread
     state.updates = found.updates
-    state.dead_letters = found.dead_letters
+    state.dead_letters.extend(found.dead_letters)
+    state.dead_letter_count = found.dead_letter_count or len(found.dead_letters)
     state.waiting = found.waiting
-    return restore_state(state, tables) if stored.needs & HAS_BLOBS and tables is not None else state
+    return state
 
 
 def _row(row: bytes) -> _OpenRow:

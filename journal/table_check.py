@@ -11,9 +11,10 @@ import msgspec
 from . import events as ev
 from .blob_table import CHUNK_NUMBER, has_chunk
 from .blobs import check_blob
+from .encryption import remembered
 from .errors import JournalCorruptError
 from .facts import Facts, read_facts
-from .history_values import HistoryCodec, load_dictionary
+from .history_values import HistoryCodec, dictionary_faults, is_copy_key
 from .outbox import acknowledged_to, message_of
 from .request_ids import Request, decode_request
 from .run_examination import Examined, examine
@@ -180,7 +181,7 @@ class TableCheck:
             there = self._counted()[address]  # a writer may have been there since
             return "" if runs == there else f"is said to be of {runs} runs, {there} refer to it"
         if len(key) != HASH_SIZE + CHUNK_NUMBER:
-            return "is not one of this table"
+            return "" if is_copy_key(key) else "is not one of this table"  # those are checked with the facts
         with self._store.view() as tables:
             is_part = has_chunk(tables, key)
         return "" if is_part else "belongs to no large payload"
@@ -260,14 +261,14 @@ class TableCheck:
         # In one transaction, or a writer would be between the rows.
         with self._store.view() as tables:
             try:
+                remembered(tables)
                 facts = read_facts(tables)
             except JournalCorruptError as error:
                 wrong(0, Fault(0, str(error), table=name))
                 return
             for number in range(1, facts.dictionary + 1):
-                message = _dictionary_fault(tables, number)
-                if message:
-                    wrong(0, Fault(0, message, table=name))
+                for table, message in dictionary_faults(tables, number):
+                    wrong(0, Fault(0, message, table=table.value))
             for key, row in tables.scan(Table.RUNS):
                 try:
                     run = decode_run(row)
@@ -306,13 +307,6 @@ def _get(tables: Tables, table: Table, key: bytes) -> tuple[bool, bytes | None]:
         return True, tables.get(table, key)
     except JournalCorruptError:
         return False, None
-
-
-def _dictionary_fault(tables: Tables, number: int) -> str:
-    try:
-        return "" if load_dictionary(tables, number) is not None else f"the dictionary {number} is missing"
-    except JournalCorruptError as error:
-        return str(error)
 
 
 def _input(entries: list[Entry], number: int) -> ev.Event | None:

@@ -30,7 +30,7 @@ class Table(Enum):
     #: hash of workflow id and request id -> which event the request has become, in two generations.
     DEDUPE_0 = "dedupe0"
     DEDUPE_1 = "dedupe1"
-    #: Large payloads, see ``blobs``.
+    #: Large payloads, see ``blobs``; and a copy of each dictionary, see ``history_values``.
     BLOBS = "blobs"
     #: (run key, address of a blob) -> nothing: which runs refer to which blobs.
     BLOB_RUNS = "blob runs"

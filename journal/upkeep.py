@@ -54,13 +54,12 @@ class Upkeep:
             if progress is not None:
                 progress(total - sum(map(len, rows.values())), total)
 
-    def purge(self, selection: Selection, progress: Progress | None = None, *, dry_run: bool = False) -> int:
+    def purge(self, selection: Selection, progress: Progress | None = None) -> int:
         """Purge closed runs.
 
         Args:
             selection: Which ones.
             progress: Called with the runs purged and all of them.
-            dry_run: Only count them.
 
         Returns:
             How many there were.
@@ -69,8 +68,8 @@ class Upkeep:
             JournalCorruptError: The journal is damaged.
         """
         keys = [key for key in select(self._index, selection) if key]
-        if dry_run or not keys:
-            return len(keys)
+        if not keys:
+            return 0
         if self._compactor.is_in_log(keys):
             self.empty_log()
         counts: list[int] = []
@@ -93,6 +92,8 @@ class Upkeep:
         compactor = self._compactor
         while compactor.is_pressed:
             step = compactor.plan(0, SPARE)
+            if step is None and compactor.purger.is_looking:
+                continue
             if step is None:
                 break
             position = self._store.append(self._store.position, [], step)

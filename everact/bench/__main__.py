@@ -22,6 +22,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--profile", metavar="FILE", help="profile the loop's thread in W2 and W3")
     parser.add_argument("--peers", action="store_true", help="DBOS beside ours, if it is installed")
+    parser.add_argument("--record", metavar="FILE", help="write the ratios there, for --check")
+    parser.add_argument("--check", metavar="FILE", help="fail when a ratio is below 0.8 of the recorded one")
     parser.add_argument("--keep", action="store_true", help="keep the journals")
     return parser
 

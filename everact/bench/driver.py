@@ -15,12 +15,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import machine
+from . import machine, recorded
 from .bed import Bed, LostRunsError
 from .journal_workloads import JOURNAL
+from .message_workloads import MESSAGES
 from .peer_dbos import measure_dbos
+from .recovery_workloads import RECOVERY
 from .report import Line, median_lines, quantile, table
-from .workloads import WORKLOADS
+from .workloads import WORKLOADS as FIRST
+
+WORKLOADS = FIRST | MESSAGES | RECOVERY
 
 #: Bytes of the commits whose latency is shown first: about what one step of one run writes.
 SAMPLE_BYTES = 300
@@ -38,6 +42,8 @@ def main(  # noqa: PLR0917  (the command line calls it by keyword)
     repeat: int = 1,
     profile: str | None = None,
     *,
+    record: str | None = None,
+    check: str | None = None,
     peers: bool = False,
     keep: bool = False,
 ) -> int:
@@ -45,17 +51,19 @@ def main(  # noqa: PLR0917  (the command line calls it by keyword)
 
     Args:
         scale: Multiplies the counts.
-        only: Names of workloads with commas between them, or ``journal``; default W1 to W3.
+        only: Names of workloads with commas between them, or ``journal``; default W1 to W8.
         json_file: Where all figures are written.
         journal: A directory on the disk to measure; made if missing. Default the temporary files' disk.
         uvloop: Use uvloop where it is installed.
         repeat: How often each workload runs; the figures are those of the median run.
         profile: Where cProfile's figures of the loop's thread in W2 and W3 are written. Those slow down.
+        record: Where the ratios of this run are written, for ``check``.
+        check: Recorded ratios; a figure below 0.8 of its recorded one is named, and the exit code is 1.
         peers: Measure DBOS on SQLite too, if it is installed.
         keep: Leave the journals where they are.
 
     Returns:
-        The exit code: 0, or 1 when a journal does not hold what was run.
+        The exit code: 0, or 1 when a journal does not hold what was run, or a figure has fallen.
 
     Raises:
         ValueError: An argument is out of its range.
@@ -65,6 +73,7 @@ def main(  # noqa: PLR0917  (the command line calls it by keyword)
     if repeat < 1:
         raise ValueError(f"repeat must be 1 or more, not {repeat}")
     names = _names(only)
+    before = recorded.read(Path(check)) if check is not None else {}
     parent = Path(journal) if journal is not None else machine.default_place()
     parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="everact-bench-", dir=parent))
@@ -102,12 +111,17 @@ def main(  # noqa: PLR0917  (the command line calls it by keyword)
             "lines": [dataclasses.asdict(line) for line in lines],
         }
         Path(json_file).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if record is not None:
+        recorded.write(Path(record), lines)
     if profiler is not None and profile is not None:
         profiler.dump_stats(profile)
         _say("")
         _say("the profiler was on: no figure above is valid")
         pstats.Stats(profiler, stream=sys.stdout).sort_stats("tottime").print_stats(25)
-    return 0
+    slower = recorded.fallen(lines, before)
+    for text in slower:
+        _say(f"FALLEN: {text}")
+    return 1 if slower else 0
 
 
 def _names(only: str | None) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
 from time import perf_counter
 
 from .. import activity, workflow
@@ -60,5 +62,66 @@ class Blocks:
         self.stopped = True
 
 
-WORKFLOWS = (Steps, Blocks)
+@workflow.defn
+class Fan:
+    """A number of steps at once."""
+
+    @workflow.run
+    async def run(self, n: int) -> int:
+        """Run ``n`` steps and wait for all."""
+        return len(await asyncio.gather(*(step(i) for i in range(n))))
+
+
+@workflow.defn
+class Nap:
+    """A durable sleep."""
+
+    @workflow.run
+    async def run(self, seconds: float) -> float:
+        """Sleep; returns by how much that was too long, in seconds of the wall clock."""
+        began = workflow.time()
+        await workflow.sleep(timedelta(seconds=seconds))
+        return workflow.time() - began - seconds
+
+
+@workflow.defn
+class Counter:
+    """Does some steps, then counts what it is told."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_ready = False
+
+    @workflow.run
+    async def run(self, steps: int, until: int) -> int:
+        """Run ``steps`` steps, then wait until it was told ``until`` times."""
+        for i in range(steps):
+            await step(i)
+        self.is_ready = True
+        await workflow.wait_condition(lambda: self.count >= until)
+        return self.count
+
+    @workflow.signal
+    def add(self) -> None:
+        """Count one more."""
+        self.count += 1
+
+    @workflow.update
+    async def when_ready(self) -> None:
+        """Wait for the end of the steps."""
+        await workflow.wait_condition(lambda: self.is_ready)
+
+    @workflow.query
+    def total(self) -> int:
+        """How often it was told."""
+        return self.count
+
+    @workflow.update
+    def add_and_tell(self) -> int:
+        """Count one more; returns how many there are."""
+        self.count += 1
+        return self.count
+
+
+WORKFLOWS = (Steps, Blocks, Fan, Nap, Counter)
 ACTIVITIES = (step, stamped_step)

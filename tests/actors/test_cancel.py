@@ -441,6 +441,7 @@ class TestARequestStaysPendingUntilItReachesMain:
 
         await self.run_and_cancel(W)
 
+    @pytest.mark.usefixtures("keeps_code")
     async def test_once_seen_it_does_not_come_again(self):
         thrown = []
 

@@ -1,12 +1,13 @@
 """Whole runs with payload codecs: plain for code and callers, coded in the journal and in the fold."""
 
 import asyncio
+import logging
 import subprocess
 import sys
 from datetime import timedelta
 
 import pytest
-from support.codecs import KEY, InThreads, Wrapping, encrypted, holding
+from support.codecs import KEY, InThreads, Untouched, Wrapping, encrypted, holding
 from support.hosting import hosted, kinds, settled, until
 
 from everact import ApplicationError, RetryPolicy, activity, workflow
@@ -23,7 +24,7 @@ from everact.exceptions import (
 )
 from everact.journal import events as ev
 from everact.journal.memory_store import MemoryJournal
-from everact.payloads import AesGcmCodec, TypeUpgrade, ZstdCodec
+from everact.payloads import AesGcmCodec, PayloadCodec, TypeUpgrade, ZstdCodec
 
 #: Stands in every value and every text that must not be readable.
 SECRET = "Zanzibar"
@@ -149,8 +150,8 @@ def bodies(runtime):
     return [entry.body for row in index.newest_first() for entry in index.entries(row)]
 
 
-async def stored(journal):
-    async with hosted(journal) as runtime:
+async def stored(journal, *, encrypted=True):
+    async with hosted(journal, codecs=[Untouched()] if encrypted else []) as runtime:
         return b"\n".join(bodies(runtime))
 
 
@@ -331,9 +332,9 @@ async def test_a_missing_key_holds_the_run_until_it_is_there():
         with pytest.raises(WorkflowHeldError) as caught:
             await handle.result()
         assert str(caught.value).endswith(
-            "PayloadCodecError: argument 'first' of workflow Keeper: it is encrypted with the key 'k', which is not "
-            "among the keys here: 'other'. Add that key to AesGcmCodec(keys=...); a key is needed for as long as the "
-            "journal has payloads of it"
+            "PayloadCodecError: argument 'first' of workflow Keeper: payload codec AesGcmCodec: it is encrypted with "
+            "the key 'k', which is not among the keys here: 'other'. Add that key to AesGcmCodec(keys=...); a key is "
+            "needed for as long as the journal has payloads of it. The run is tried again when the Runtime starts next."
         )
         assert "argument 'first' of workflow Keeper" in (await handle.describe()).failure
         with pytest.raises(PayloadCodecError, match="the key 'k'"):
@@ -343,6 +344,44 @@ async def test_a_missing_key_holds_the_run_until_it_is_there():
         handle = runtime.ref("k", Keeper)
         await handle.signal(Keeper.add, "end")
         assert await handle.result() == [SECRET, "late", "end"]
+
+
+class Refusing(PayloadCodec):
+    """Raises in both ways, some calls deep."""
+
+    def encode(self, payloads):
+        return payloads
+
+    def decode(self, payloads):
+        return self._ask(payloads)
+
+    def _ask(self, payloads):
+        raise ConnectionError("the key service does not answer")
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_what_a_codec_raises_is_one_line_and_its_trace_is_for_debugging(inline, caplog):
+    caplog.set_level(logging.DEBUG, "everact.runtime")
+    journal = MemoryJournal()
+    async with hosted(journal, Keeper) as runtime:
+        await runtime.spawn(Keeper, "a", id="k")
+    codec = Refusing()
+    codec.inline_limit = 1000 * inline
+    async with hosted(journal, Keeper, codecs=[codec]) as runtime:
+        handle = runtime.ref("k", Keeper)
+        await handle.signal(Keeper.add, "late")
+        await until(lambda: runtime._shard.find("k").is_stalled)
+        failure = (await handle.describe()).failure
+    says = (
+        "PayloadCodecError: argument 'first' of workflow Keeper: payload codec Refusing could not decode it: "
+        "ConnectionError: the key service does not answer. The run is tried again when the Runtime starts next."
+    )
+    assert failure == says
+    (error,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert error.getMessage().endswith(f") is held: {says}")
+    (detail,) = [record for record in caplog.records if record.levelno == logging.DEBUG and record.exc_info]
+    assert detail.getMessage() == "workflow 'k': a payload codec has failed"
+    assert isinstance(detail.exc_info[1].__cause__, ConnectionError)
 
 
 async def test_arguments_of_an_activity_that_cannot_be_decoded_hold_the_run_and_count_no_attempt():
@@ -360,8 +399,6 @@ async def test_arguments_of_an_activity_that_cannot_be_decoded_hold_the_run_and_
         async def run(self) -> str:
             return await workflow.execute_activity(work, SECRET)
 
-    async with hosted(journal, Worker, activities=[], codecs=[encrypted()]) as runtime:
-        pass
     codec = Wrapping()
     codec.breaks = holding(SECRET, "decode")
     async with hosted(journal, Worker, activities=[work], codecs=[codec]) as runtime:
@@ -381,7 +418,7 @@ async def test_without_the_codec_the_run_is_held_with_its_name():
     journal = MemoryJournal()
     async with hosted(journal, Keeper, codecs=[encrypted()]) as runtime:
         await runtime.spawn(Keeper, SECRET, id="k")
-    async with hosted(journal, Keeper) as runtime:
+    async with hosted(journal, Keeper, codecs=[Untouched()]) as runtime:
         handle = runtime.ref("k", Keeper)
         await handle.signal(Keeper.add, "late")
         with pytest.raises(WorkflowHeldError, match=r"unknown encoding 'aes-gcm'.*Runtime\(codecs="):
@@ -619,7 +656,7 @@ async def test_a_result_that_cannot_be_encoded_quarantines_the_run_with_nothing_
                 caught.value
             )
         assert kinds(await handle.fetch_history()) == ["WorkflowStarted", "RunStalled"]
-    assert SECRET.encode() not in await stored(journal)
+    assert SECRET.encode() not in await stored(journal, encrypted=False)
     async with hosted(journal, Returns, codecs=[Wrapping()]) as runtime:
         assert await runtime.ref("r", Returns).result() == SECRET
 

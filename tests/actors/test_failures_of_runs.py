@@ -16,6 +16,7 @@ from everact.exceptions import (
     WorkflowFailedError,
     WorkflowQuarantinedError,
 )
+from everact.journal.fold import LETTERS_KEPT
 from everact.journal.memory_store import MemoryJournal
 
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -133,6 +134,19 @@ async def test_an_error_that_leaves_a_signal_handler_is_a_dead_letter_and_the_ru
     (failed,) = [e for e in history if e.kind == "HandlerFailed"]
     assert failed.event.failure.type == type(MAKE[kind]).__name__
     assert history.events[failed.event.message - 1].event.name == handler
+
+
+async def test_a_description_tells_of_older_dead_letters_where_they_are():
+    W = run_of(until_over)
+    async with hosted(MemoryJournal(), W) as runtime:
+        handle = await runtime.spawn(W.run)
+        for _ in range(LETTERS_KEPT + 3):
+            await handle.signal("bad", "value")
+        letters = (await handle.describe()).dead_letters
+        assert letters[0] == "3 older ones: HandlerFailed in the history"
+        assert len(letters) == 1 + LETTERS_KEPT
+        history = await handle.fetch_history()
+        assert sum(event.kind == "HandlerFailed" for event in history) == LETTERS_KEPT + 3
 
 
 @pytest.mark.parametrize("handler", ["change", "change_later"])

@@ -144,6 +144,7 @@ async def test_time_ids_and_chance_are_the_same_when_replayed_and_queries_shift_
             assert not set(drawn) & set(live)
 
 
+@pytest.mark.usefixtures("keeps_code")
 async def test_named_streams_are_independent():
     """B04: a draw that a new version makes before an id does not shift the id."""
 

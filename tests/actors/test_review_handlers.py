@@ -170,6 +170,7 @@ async def test_a_query_whose_result_cannot_be_had_is_refused_and_harms_nothing(q
         assert await handle.query(Counter.double, 2) == 4
 
 
+@pytest.mark.usefixtures("keeps_code")
 async def test_a_query_whose_arguments_do_not_fit_is_refused_and_harms_nothing():
     """The caller may know another version of the class: what it has encoded does not fit this one."""
     async with hosted(MemoryJournal(), Counter) as runtime:

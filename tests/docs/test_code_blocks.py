@@ -27,6 +27,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXPLAINED = (
+    "A bare `await` or `async with` in these blocks runs as it stands in `python -m asyncio`; in a program it belongs "
+    "into `async def main()`, run by `asyncio.run(main())`."
+)
 NOT_RUN = "<!-- not run -->"
 ELSEWHERE = re.compile(r"<!-- run by (tests/docs/\w+\.py) -->")
 BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -102,6 +106,21 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
             printed = run_block(block, name, module.__dict__, runner)
             if behind is not None and behind.language == "text" and behind.line - block.end == 3:
                 assert printed == behind.code, f"{name}:{behind.line} says otherwise"
+
+
+def top_level_await(block: Block) -> bool:
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code = compile(block.code, "block", "exec", flags=flags, dont_inherit=True)
+    return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_explains_await_outside_of_functions_before_it_uses_it(page: Path) -> None:
+    blocks = [block for block in blocks_of(page) if block.language == "python" and block.runs]
+    first = next((block.line for block in blocks if top_level_await(block)), None)
+    if first is not None:
+        above = "\n".join(page.read_text(encoding="utf-8").splitlines()[:first])
+        assert EXPLAINED in above
 
 
 def test_few_blocks_do_not_run() -> None:

@@ -26,6 +26,7 @@ ARGUMENTS = {
     "ForbiddenInWorkflowError": ("loop.stop", "return from run"),
     "JournalFullError": ("/orders", "quota", 8 << 20, 1 << 20, 1 << 20, 0),
     "JournalDiskError": ("/orders", "a sync failed"),
+    "JournalEncryptedError": ("/orders", ("aes-gcm",)),
     "JournalLockedError": ("/orders", 4711),
     "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9),
     "PayloadCodecError": ("key 'k' is not known", "result of activity charge", "$"),

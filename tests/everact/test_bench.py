@@ -9,7 +9,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from everact.bench import bed, driver, machine
+from everact.bench import bed, driver, machine, recorded
 from everact.bench.bare import BareLog, in_lanes
 from everact.bench.report import Limit, Line, median_lines, quantile, show, table
 from everact.journal.lmdb_store import LmdbStore
@@ -35,7 +35,8 @@ def closed_runs_and_commits(journal: Path) -> tuple[int, int]:
 @pytest.mark.smoke
 @pytest.mark.slow
 def test_every_figure_stands_beside_its_limit_and_its_runs_are_in_the_journal(tmp_path: Path) -> None:
-    done = bench(tmp_path, "--scale", "0.01", "--json", "found.json", "--journal", "disk", "--keep")
+    args = ("--scale", "0.01", "--only", "W1,W2,W3", "--json", "found.json", "--journal", "disk", "--keep")
+    done = bench(tmp_path, *args)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     found = json.loads((tmp_path / "found.json").read_text())
@@ -104,12 +105,78 @@ def test_a_profile_is_written_and_the_figures_are_called_invalid(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("args", [("--scale", "0"), ("--scale", "nan"), ("--repeat", "0"), ("--only", "W9")])
+@pytest.mark.parametrize("args", [("--scale", "0"), ("--scale", "nan"), ("--repeat", "0"), ("--only", "W10")])
 def test_a_wrong_option_is_named_and_nothing_is_measured(tmp_path: Path, args: tuple[str, str]) -> None:
     done = bench(tmp_path, *args)
     assert done.returncode == 2
     assert args[1].rstrip("0") in done.stderr
     assert done.stdout == ""
+
+
+LATER = [
+    "W4.parallel",
+    "W5.signal",
+    "W5.update",
+    "W5.signals",
+    "W6.lateness",
+    "W7.answer",
+    "W7.replay",
+    "W8.waiting",
+    "W8.passive",
+    "W8.restart",
+]
+
+
+@pytest.mark.slow
+def test_messages_timers_kills_and_memory_are_measured_and_held_against_what_was_recorded(
+    tmp_path: Path,
+) -> None:
+    args = ("--scale", "0.002", "--only", "W4,W5,W6,W7,W8", "--journal", "disk")
+    done = bench(tmp_path, *args, "--json", "found.json", "--record", "recorded.json")
+    assert done.returncode == 0, done.stderr
+    lines = {line["key"]: line for line in json.loads((tmp_path / "found.json").read_text())["lines"]}
+    assert list(lines) == LATER
+    for line in lines.values():
+        assert line["value"] > 0 or line["unit"] == "KiB"
+        assert isinstance(line["reached"], bool)
+    found = json.loads((tmp_path / "recorded.json").read_text())
+    assert found["W4.parallel"] == pytest.approx(lines["W4.parallel"]["limits"][0]["ratio"], abs=0.001)
+    assert "W8.waiting" in found
+
+    before = {"W4.parallel": found["W4.parallel"] / 100}
+    (tmp_path / "recorded.json").write_text(json.dumps(before))
+    done = bench(
+        tmp_path, "--scale", "0.002", "--only", "W4", "--journal", "disk", "--check", "recorded.json"
+    )
+    assert done.returncode == 1
+    assert "FALLEN: W4.parallel: 0.0" in done.stdout
+
+
+def test_only_what_is_worse_than_four_fifths_of_the_recorded_figure_has_fallen(tmp_path: Path) -> None:
+    limit = Limit("bare", 1.0, 2.4)
+    lines = [
+        Line("a", "W1", "", 1.0, "ms", (limit,)),
+        Line("b", "W8", "", 5.0, "KiB"),
+        Line("c", "W8", "", 5.0, ""),
+    ]
+    path = tmp_path / "recorded.json"
+    recorded.write(path, lines)
+    assert recorded.read(path) == {"a": 2.4, "b": 5.0}
+    assert recorded.fallen(lines, {"a": 2.4, "b": 5.0}) == []
+    assert recorded.fallen(lines, {"a": 1.93, "b": 4.01, "c": 1, "gone": 1}) == []
+    assert recorded.fallen(lines, {"a": 1.91, "b": 3.99}) == [
+        "a: 0.80 x of the recorded figure (ratio to the bare limit 2.40, was 1.91)",
+        "b: 0.80 x of the recorded figure (KiB 5.00, was 3.99)",
+    ]
+
+
+@pytest.mark.parametrize("text", [None, "{", "[1]", '{"a": "b"}'])
+def test_recorded_figures_that_are_none_are_called_so(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "recorded.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=r"recorded\.json.*(cannot be read|holds no recorded figures)"):
+        recorded.read(path)
 
 
 @pytest.mark.slow

@@ -2,8 +2,12 @@
 
 import io
 import json
+import os
+import resource
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lmdb
@@ -211,8 +215,10 @@ def test_reading_goes_beside_a_writer_and_import_does_not(
         assert cli("backup", tmp_journal, tmp_path / "copy") == 0
         (tmp_path / "none").write_text("")
         assert cli("import", tmp_journal, tmp_path / "none") == 1
-        assert cli.err.startswith("everact: error: the journal ")
-        assert cli.err.count("\n") == 1
+        assert cli.err == (
+            f"everact: error: the journal '{tmp_journal}' is in use by process {os.getpid()}: import into a new "
+            f"directory, or stop that process first\n"
+        )
     finally:
         store.close()
 
@@ -243,17 +249,80 @@ def test_what_cannot_be_imported_is_one_line(cli: Cli, tmp_path: Path) -> None:
         assert cli("import", tmp_path / "new", file) == 1
         assert says in cli.err
         assert cli.err.count("\n") == 1
-    assert cli("import", tmp_path / "new", tmp_path / "missing") == 1
-    assert "No such file" in cli.err
 
 
-def test_an_existing_file_is_not_written_over(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def small_files() -> Iterator[Callable[[int], None]]:
+    """Limits the size of the files that this process may write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_what_cannot_be_read_or_written_is_named_with_what_to_do(
+    cli: Cli, tmp_journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_journal(tmp_journal)
-    file = tmp_path / "mine"
-    file.write_text("mine")
-    assert cli("export", tmp_journal, "-o", file) == 1
-    assert "File exists" in cli.err
-    assert file.read_text() == "mine"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").write_text("mine")
+    there = "(File exists): it is there already and is not written over: give a new name"
+    no_directory = "(No such file or directory): check the path, and that its directory is there"
+    instead = "nothing was imported: give a file that `everact journal export` wrote"
+    not_one = "(Not a directory): a part of its path is not a directory: check the path"
+    for arguments, says in (
+        (["export", tmp_journal, "-o", "mine"], f"the export 'mine' cannot be written {there}"),
+        (["export", tmp_journal, "-o", "no/x"], f"the export 'no/x' cannot be written {no_directory}"),
+        (["export", tmp_journal, "-o", "mine/x"], f"the export 'mine/x' cannot be written {not_one}"),
+        (["import", "new", "no"], f"the file 'no' cannot be read {no_directory}"),
+        (
+            ["import", "new", tmp_journal],
+            f"the file '{tmp_journal}' cannot be read (Is a directory): it is a directory: give a file",
+        ),
+        (
+            ["import", "new", "mine"],
+            f"line 1 of 'mine' is no JSON (JSON is malformed: invalid character (byte 0)), and {instead}",
+        ),
+        (
+            ["backup", tmp_journal, "mine/x"],
+            f"the directory '{tmp_path / 'mine'}' for the backup cannot be made {not_one}",
+        ),
+    ):
+        assert cli(*arguments) == 1
+        assert cli.err == f"everact: error: {says}\n"
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_limit_on_the_size_of_files_is_called_that(
+    cli: Cli, tmp_journal: Path, tmp_path: Path, small_files: Callable[[int], None]
+) -> None:
+    make_journal(tmp_journal)
+    assert cli("export", tmp_journal, "-o", tmp_path / "runs.jsonl") == 0
+    small_files(4096)
+    limit = "(File too large): this process may not make files so large (ulimit -f): raise that limit\n"
+    assert cli("export", tmp_journal, "-o", tmp_path / "more.jsonl") == 1
+    assert cli.err == f"everact: error: the export '{tmp_path / 'more.jsonl'}' cannot be written {limit}"
+    assert not (tmp_path / "more.jsonl").exists()
+    assert cli("backup", tmp_journal, tmp_path / "copy") == 1
+    assert cli.err.endswith(f"cannot be copied to '{tmp_path / 'copy'}' {limit}")
+    full = "which this process may not make larger than 4,096 bytes, has 0 bytes left; nothing was written. Raise the"
+    for command in (["import", tmp_path / "new", tmp_path / "runs.jsonl"], ["compact", tmp_journal]):
+        assert cli(*command) == 1
+        assert full in cli.err
+        assert "(ulimit -f)" in cli.err
+        assert cli.err.count("\n") == 1
+    assert cli("verify", tmp_journal) == 0
+
+
+def test_a_full_output_is_one_line(cli: Cli, tmp_journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_journal(tmp_journal)
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=full))
+        assert cli("export", tmp_journal) == 1
+    assert cli.err == (
+        "everact: error: standard output cannot be written (No space left on device): its disk is full: make room, "
+        "or give a place on another disk\n"
+    )
 
 
 @pytest.mark.parametrize(

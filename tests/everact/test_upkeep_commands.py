@@ -1,15 +1,17 @@
 """``everact journal purge`` and ``compact``: what they do, ask and print, and what they refuse."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
-from support.journals import make_journal, opened, runs_of_histories
+from support.journals import flip, make_journal, opened, runs_of_histories
 from support.purges import check_tables
 
 from everact import upkeep_commands
 from everact.cli import main
+from everact.journal.lmdb_damage import ADVICE
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load
 
@@ -134,14 +136,74 @@ def test_compact_empties_the_log_and_shrinks_the_file(cli, journal):
     assert done["bytes_after"] == (journal / "data.mdb").stat().st_size <= done["bytes_before"]
 
 
-@pytest.mark.parametrize("command", [("purge", "--older-than", "0s"), ("compact",)])
-def test_a_journal_in_use_is_left_alone(cli, journal, command):
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [
+        (("purge", "--older-than", "0s"), "purge there with Runtime.purge(...) (--dry-run counts here)"),
+        (("compact",), "compact it there with Runtime.compact_journal()"),
+    ],
+)
+def test_a_journal_in_use_is_left_alone(cli, journal, command, instead):
     store = LmdbStore(journal)
     name, *options = command
     assert cli(name, journal, *options) == 1
-    assert cli.err.startswith(f"everact: error: the journal '{journal}' is")
-    assert cli.err.count("\n") == 1
+    assert cli.err == (
+        f"everact: error: the journal '{journal}' is in use by process {os.getpid()}: {instead}, or stop that "
+        f"process first\n"
+    )
     store.close()
+
+
+def test_a_dry_run_counts_in_a_journal_in_use(cli, journal):
+    store = LmdbStore(journal)
+    assert cli("purge", journal, "--older-than", "0s", "--dry-run") == 0
+    assert cli.out == f"would purge {CLOSED} runs\n"
+    store.close()
+
+
+@pytest.mark.parametrize("more", [("--yes",), ("--dry-run",)])
+def test_a_type_that_never_was_is_a_mistake(cli, journal, more):
+    before = rows(journal)
+    types = sorted({row.workflow_type for row in before})
+    assert cli("purge", journal, "--type", "Ordr", *more) == 1
+    assert cli.err == (
+        f"everact: error: the journal has never had runs of type 'Ordr': it has {', '.join(map(repr, types))}\n"
+    )
+    assert cli.out == ""
+    assert len(rows(journal)) == len(before)
+
+
+def test_a_type_whose_runs_are_gone_is_none(cli, journal):
+    one = next(row.workflow_type for row in rows(journal) if row.is_closed)
+    assert cli("purge", journal, "--older-than", "0s", "--yes") == 0
+    assert cli("purge", journal, "--type", one, "--yes") == 0
+    assert cli.out == "purged 0 runs\n"
+
+
+def test_an_empty_journal_has_no_types(cli, tmp_journal):
+    LmdbStore(tmp_journal).close()
+    assert cli("purge", tmp_journal, "--type", "Order", "--yes") == 1
+    assert cli.err.endswith("has never had runs of type 'Order': it has no runs at all\n")
+
+
+@pytest.mark.parametrize("command", [("purge", "--older-than", "0s", "--yes"), ("compact",)])
+def test_damage_is_said_with_what_to_do(cli, journal, command):
+    flip(journal, 2)
+    name, *options = command
+    assert cli(name, journal, *options) == 1
+    assert cli.err.startswith(f"everact: error: the journal '{journal}' is damaged (")
+    assert "commit record 2" in cli.err
+    assert cli.err.endswith(f"): {ADVICE}\n")
+    assert "`everact journal verify`" in ADVICE
+    assert cli.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("purge", "--older-than", "0s"), ("compact",)])
+def test_a_lost_data_file_is_not_made_anew(cli, journal, command):
+    (journal / "data.mdb").unlink()
+    name, *options = command
+    assert cli(name, journal, *options) == 1
+    assert "has lost its data: data.mdb is missing" in cli.err
 
 
 @pytest.mark.parametrize("command", [("purge", "--older-than", "0s"), ("compact",)])

@@ -15,7 +15,7 @@ from everact.journal.fold import RunState
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryStore
 from everact.journal.payloads import Payload
-from everact.journal.snapshots import decode_state, encode_open
+from everact.journal.snapshots import decode_state, draft_open, encode_open, finish_open
 from everact.journal.store import HAS_BLOBS, Entry
 from everact.journal.tables import Table
 
@@ -151,6 +151,22 @@ def test_the_snapshot_of_a_run_refers_to_its_blobs(store):
     assert decode_state(row).activities[1].scheduled.args[0].encoding == REFERENCE
 
 
+def test_a_draft_of_a_snapshot_is_made_without_a_look_into_large_payloads(store, monkeypatch):
+    def refused(_self, _payload):
+        raise AssertionError("a payload was hashed")
+
+    state = RunState()
+    state.apply(ev.Turn((ev.WorkflowStarted("w", "r", "T"),), (ev.ActivityScheduled(1, "a", (NOISE,)),)), 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(Spiller, "address", refused)
+        draft, _wake = draft_open(state)
+    expected = encode_open(state, Spiller(store.journal_id))[0]
+    state.apply(ev.Turn((ev.ActivityCompleted(1, 1, TEXT),)), 6)  # the draft is of before
+    row = finish_open(draft, Spiller(store.journal_id))
+    assert row == expected
+    assert decode_state(row).activities[1].scheduled.args[0].encoding == REFERENCE
+
+
 @pytest.mark.parametrize("kind", ["header", "chunk", "missing", "short"])
 def test_a_damaged_blob_is_named(store, kind):
     spiller = Spiller(store.journal_id)
@@ -177,6 +193,30 @@ def test_a_damaged_blob_is_named(store, kind):
             check_blob(tables, blob.address, spiller)
     with pytest.raises(JournalCorruptError, match=f"the large payload {blob.address.hex()} cannot be read: "):
         list(stream_blob(store, blob.address))
+
+
+def test_a_blob_with_a_damaged_header_is_written_again_with_the_next_run_that_has_it(store, caplog):
+    spiller = Spiller(store.journal_id)
+    blob, other = Blob(spiller.address(TEXT), TEXT), Blob(spiller.address(NOISE), NOISE)
+    commit(store, [], [(1, blob), (2, blob), (2, other)])
+    whole = rows(store, Table.BLOBS)
+    (header,) = [row for row in whole if row[0] == blob.address]
+
+    def damage(changes):
+        changes.put(Table.BLOBS, [(blob.address, header[1][:-1] + bytes([header[1][-1] ^ 1]))])
+        changes.put(Table.BLOBS, [(blob.address + b"\0\0\1\0", b"of no use")])
+
+    store.append(store.position, [], damage)
+    commit(store, [], [(3, blob)])
+    with store.view() as tables:
+        assert read_blob(tables, blob.address) == TEXT
+        assert check_blob(tables, blob.address, spiller) == 3
+        assert check_blob(tables, other.address, spiller) == 1
+    assert len(rows(store, Table.BLOBS)) == len(whole)
+    text = (
+        f"written again: the large payload {blob.address.hex()} cannot be read: the checksum of a row differs"
+    )
+    assert text in caplog.text
 
 
 def test_addresses_of_one_journal_say_nothing_about_another():

@@ -27,7 +27,7 @@ from everact.journal.errors import JournalCorruptError, JournalError
 from everact.journal.export import export_runs, import_runs
 from everact.journal.facts import Facts, facts_row, read_facts
 from everact.journal.fold import RunState
-from everact.journal.history_values import HistoryCodec, plain_text
+from everact.journal.history_values import HistoryCodec, copy_key, plain_text
 from everact.journal.lmdb_salvage import SalvageStore, damaged_pages, past_damage
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryStore
@@ -38,6 +38,7 @@ from everact.journal.stats import gather
 from everact.journal.store import HAS_REQUEST, Entry, Location
 from everact.journal.stored_runs import StoredRun, decode_run, encode_run
 from everact.journal.tables import EVENT, NUMBER, PAIR, Table, closed_key, text_hash
+from everact.journal.upkeep import Upkeep
 from everact.journal.verify import verify
 
 from .lmdb_processes import Script
@@ -149,6 +150,21 @@ def test_a_damaged_page_hides_no_other(whole, journal, table, how):
     assert (len(left_out) > 0) == (table == "histories")
     # The page says which runs are on it, and these are the damaged ones.
     assert all(first.run_key <= problem.run_key <= first.last for problem in others)
+
+
+@pytest.mark.parametrize("table", ["log0", "log1", "open", "due", "facts"])
+def test_a_page_of_zeros_that_start_up_would_read_is_refused(journal, table):
+    """LMDB would end the process: it is found before LMDB goes there."""
+    spoil_page(journal, table, middle(journal, table))
+    before = (journal / "data.mdb").read_bytes()
+    with pytest.raises(JournalCorruptError) as caught:
+        LmdbStore(journal, durability="os")
+    assert re.fullmatch(
+        r"the data file of the journal '.*' is damaged \(page \d+ is damaged: it says that it is page 0\): "
+        r"`everact journal verify` names all of it, `everact journal export` takes out what is whole; restore a backup",
+        str(caught.value),
+    )
+    assert (journal / "data.mdb").read_bytes() == before
 
 
 @pytest.mark.parametrize("how", PAGE_DAMAGE)
@@ -429,20 +445,49 @@ def test_wrong_facts_are_named(journal):
 
 def test_a_lost_dictionary_is_named_by_each_history_that_needs_it(journal):
     put(journal, "facts", b"dictionary 1", None)
+    put(journal, "blobs", copy_key(1), None)
     found = problems(journal)
     assert any("the dictionary 1 that it needs is missing" in problem for problem in found)
     assert "table 'facts': the dictionary 1 is missing" in found
 
 
-def test_a_damaged_dictionary_is_named(journal):
-    flip_row(journal, "facts", b"dictionary 1")
+@pytest.mark.parametrize(("table", "key"), [("facts", b"dictionary 1"), ("blobs", copy_key(1))])
+def test_a_damaged_dictionary_is_named_and_done_without(whole, journal, table, key):
+    flip_row(journal, table, key)
     found = problems(journal)
-    assert any(
-        problem.startswith("table 'facts': the dictionary 1 of the histories cannot be read: ")
-        for problem in found
-    )
+    assert [problem.partition(" cannot be read: ")[0] for problem in found] == [
+        f"table {table!r}: the dictionary 1 of the histories"
+    ]
     with opened(journal) as store:
-        assert any(damage.table == "facts" for damage in gather(store).damage)
+        assert documents(store) == whole[1]
+
+
+@pytest.mark.parametrize("how", PAGE_DAMAGE)
+def test_a_damaged_page_of_facts_hides_no_history(whole, journal, how):
+    spoil_page(journal, "facts", b"facts", how)
+    with opened(journal) as store:
+        assert documents(store, [], []) == whole[1]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_dictionary_is_stored_twice_again_with_the_next_segment(journal, number):
+    table, key = [("facts", b"dictionary 1"), ("blobs", copy_key(1))][number]
+    row = dict(rows_of(journal, table))[key]
+    if number:
+        put(journal, table, key, None)  # as in a journal of before there were copies
+    else:
+        flip_row(journal, table, key)
+    store = LmdbStore(journal, durability="os")
+    work = Upkeep(store, lambda: 10**15)
+    work.empty_log()
+    first = store.position.sequence
+    start = ev.WorkflowStarted("", "", "Waits")
+    store.append(store.position, entries_of([(100, ev.Turn((start,)))], 10**6, run_id="later"))
+    Upkeep(store, lambda: 10**15).empty_log()
+    assert store.position.sequence == first + 1
+    store.close()
+    assert dict(rows_of(journal, table))[key] == row
+    assert problems(journal) == []
 
 
 # --- what the histories have lost, or have twice

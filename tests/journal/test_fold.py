@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everact.journal import events as ev
+from everact.journal.blobs import Spiller
 from everact.journal.failures import Failure
-from everact.journal.fold import RunState
+from everact.journal.fold import LETTERS_KEPT, RunState
 from everact.journal.payloads import NULL, Payload
+from everact.journal.row_checksum import sealed, unsealed
+from everact.journal.snapshots import decode_state, encode_open
 
 STARTED = ev.WorkflowStarted("w", "r", "T", (), "start-1", b"s")
 WHY = Failure(type="Broken", message="no")
@@ -178,7 +181,29 @@ def test_answers_are_kept_for_updates_with_a_request_id_only():
 
 def test_a_failed_handler_leaves_a_dead_letter():
     state = started(ev.Turn((ev.SignalReceived("a"),), (ev.HandlerFailed(2, WHY),)))
-    assert state.dead_letters == [ev.HandlerFailed(2, WHY)]
+    assert list(state.dead_letters) == [ev.HandlerFailed(2, WHY)]
+
+
+def test_of_very_many_dead_letters_the_newest_are_kept_and_all_are_counted():
+    number = LETTERS_KEPT + 20
+    bad = [ev.Turn((ev.SignalReceived("a"),), (ev.HandlerFailed(2 * n, WHY),)) for n in range(1, number + 1)]
+    state = started(*bad)
+    kept = [ev.HandlerFailed(2 * n, WHY) for n in range(21, number + 1)]
+    again = decode_state(encode_open(state, Spiller("0"))[0])
+    for each in (state, again, Spiller("0").spill_state(state)):
+        assert list(each.dead_letters) == kept
+        assert each.dead_letter_count == number
+        each.apply(ev.Turn((ev.SignalReceived("a"),), (ev.HandlerFailed(7, WHY),)), 200)
+        assert (len(each.dead_letters), each.dead_letters[-1].message) == (LETTERS_KEPT, 7)
+
+
+def test_a_snapshot_of_before_dead_letters_were_counted_has_all_of_them():
+    state = started(*[ev.Turn((ev.SignalReceived("a"),), (ev.HandlerFailed(2, WHY),))] * 3)
+    needs, wake, kind, snapshot = msgspec.msgpack.decode(unsealed(encode_open(state, Spiller("0"))[0]))
+    old = snapshot[:-1]
+    old[old.index([old[10][0]] * 3)] = [old[10][0]] * (LETTERS_KEPT + 5)
+    found = decode_state(sealed(msgspec.msgpack.encode([needs, wake, kind, old])))
+    assert (len(found.dead_letters), found.dead_letter_count) == (LETTERS_KEPT, LETTERS_KEPT + 5)
 
 
 def test_conditions_wait_until_they_are_met():

@@ -169,7 +169,9 @@ def test_a_cut_data_file_is_refused_before_it_is_touched(tmp_journal, read_only)
     store.close()
     os.truncate(tmp_journal / "data.mdb", 500_000)
     before = snapshot(tmp_journal)
-    with pytest.raises(JournalCorruptError, match="was cut to 500000 bytes, its pages need .* from a backup"):
+    with pytest.raises(
+        JournalCorruptError, match="was cut to 500,000 bytes, its pages need .* from a backup"
+    ):
         LmdbStore(tmp_journal, read_only=read_only)
     assert snapshot(tmp_journal) == before
 

@@ -183,3 +183,26 @@ def test_a_scan_finds_what_was_kept_in_step(seed):
             if slot != "activities":
                 assert getattr(state, slot) == getattr(book.states[run], slot), slot
         assert state.activities.keys() == book.states[run].activities.keys()
+
+
+def test_counting_does_not_look_at_the_runs():
+    book = Book()
+    book.commit((1, start("a", "r1"), 10), (2, start("b", "r2"), 10))
+    book.commit((1, ev.Turn((), (ev.WorkflowTerminated(),)), 20))
+    index = load(book.store).runs
+
+    class Unseen(dict):
+        def values(self):
+            raise AssertionError("looked at the runs")
+
+        __iter__ = items = keys = values
+
+    for each in (book.index, index):
+        each.rows = Unseen(each.rows)
+        assert [each.count(None, status) for status in ("running", "terminated", "held", None)] == [
+            1,
+            1,
+            0,
+            2,
+        ]
+        assert (each.count("T", "running"), each.count("other", None)) == (1, 0)

@@ -8,13 +8,14 @@ from support.purges import check_tables
 
 from everact.journal import blob_table, blobs, compaction, compaction_step, new_history, run_index, upkeep
 from everact.journal import events as ev
-from everact.journal.errors import CommitUnknownError, JournalCorruptError
+from everact.journal.errors import CommitUnknownError, JournalAccessError, JournalCorruptError
 from everact.journal.fault_points import armed
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load
 from everact.journal.memory_store import MemoryStore
 from everact.journal.outbox import Outbox, acknowledge, write_messages
 from everact.journal.payloads import Payload
+from everact.journal.purge_preview import preview
 from everact.journal.purging import Selection
 from everact.journal.read_ahead import ReadAhead
 from everact.journal.store import Position
@@ -76,14 +77,16 @@ def test_only_what_was_selected_and_is_closed_is_purged(store):
     fill(store, [run_of(key, closed=key != 3, kind="Order" if key < 5 else "Other") for key in range(1, 8)])
     work = Upkeep(store, now)
     selection = Selection(workflow_type="Order", closed_before=NOW + 4)
-    assert work.purge(selection, dry_run=True) == 2
+    assert preview(store, selection) == (2, {"Order", "Other"})
     assert len(workflow_ids(store)) == 7
     assert work.purge(selection) == 2
     assert workflow_ids(store) == ["w-7", "w-6", "w-5", "w-4", "w-3"]
     assert load(store).runs.count("Order", None) == 2
     check_tables(store)
+    assert preview(store, Selection()).runs == 4
     assert work.purge(Selection()) == 4
     assert workflow_ids(store) == ["w-3"]
+    assert preview(store, Selection()) == (0, {"Order", "Other"})  # of a type that is gone, too
     check_tables(store)
 
 
@@ -136,6 +139,65 @@ def test_a_closed_run_that_the_log_repeats_is_passed_over_until_the_log_has_move
     assert counts == [0, 1]
     assert workflow_ids(store) == ["w-2"]
     check_tables(store)
+
+
+def test_one_plan_looks_at_so_many_runs_only(store, monkeypatch):
+    monkeypatch.setattr(upkeep, "SPARE", 3)
+    monkeypatch.setattr(compaction, "PURGE_LEAST", 3)
+    fill(store, [run_of(key, closed=key > 9) for key in range(1, 11)])
+    Upkeep(store, now).empty_log()
+    work = Upkeep(store, now)
+    keys, counts = iter(range(1, 11)), []
+    purger = work._compactor.purger
+    purger.request(keys, counts.append)
+    assert work._compactor.plan(0) is None
+    assert purger.is_looking
+    assert next(keys) == 4
+    list(work._steps())
+    assert counts == [1]
+    assert not purger.is_looking
+    assert len(workflow_ids(store)) == 9
+    check_tables(store)
+
+
+def test_a_plan_that_cannot_read_on_loses_no_run(store, monkeypatch):
+    fill(store, [run_of(key) for key in range(1, 6)])
+    Upkeep(store, now).empty_log()
+    work = Upkeep(store, now)
+    counts = []
+    work._compactor.purger.request(iter([]), counts.append)
+    work._compactor.purger.request(iter(range(1, 6)), counts.append)
+    with monkeypatch.context() as patch:
+        seen = iter([False, False, JournalAccessError("too many readers")])
+
+        def once(_key):
+            found = next(seen)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        patch.setattr(work._compactor.purger, "has_sent", once)
+        with pytest.raises(JournalAccessError):
+            work._compactor.plan(0)
+    list(work._steps())
+    assert counts == [0, 5]
+    assert workflow_ids(store) == []
+    check_tables(store)
+
+
+@pytest.mark.parametrize("ahead", [0, 30 * 365 * 24 * 3600 * 1_000_000])
+def test_request_ids_are_forgotten_although_the_clock_was_ahead(store, ahead):
+    clock = [NOW + ahead]
+    generations = []
+    for key in range(1, 5):
+        fill(
+            store,
+            [entries_of([(NOW, ev.Turn((ev.WorkflowStarted("w", "r", "T", (), f"q{key}", b"d"),)))], key)],
+        )
+        Upkeep(store, lambda: clock[0]).empty_log()
+        generations.append(load(store).facts.generation)
+        clock[0] = NOW + (key - 1) * (compaction.DEDUPE_WINDOW // 2 + 1)
+    assert generations == [0, 0, 0, 1]
 
 
 def test_a_run_whose_messages_are_on_their_way_stays_until_they_are_acknowledged(store):

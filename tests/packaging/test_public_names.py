@@ -119,6 +119,7 @@ FROZEN = {
         "JournalClosedError",
         "JournalCorruptError",
         "JournalDiskError",
+        "JournalEncryptedError",
         "JournalError",
         "JournalFullError",
         "JournalLockedError",

@@ -13,6 +13,18 @@ def encrypted(**options):
     return AesGcmCodec({"k": KEY}, active="k", **options)
 
 
+class Untouched(PayloadCodec):
+    """Passes for encryption and does nothing, to look at what is stored."""
+
+    encryption = "aes-gcm"
+
+    def encode(self, payloads):
+        return payloads
+
+    def decode(self, payloads):
+        return payloads
+
+
 class InThreads(AesGcmCodec):
     """Encryption that never runs on the loop."""
 

@@ -1,0 +1,124 @@
+"""Runs out of memory: a bounded number keep their code, and who waits for nothing here leaves altogether.
+
+A run that leaves is what the journal says of it; its next message, or what falls due, brings it back. Everything
+happens on the loop's thread between turns, and the code that is dropped gets no word in (``asyncio_discard``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .shard import Shard
+    from .workflow_actor import WorkflowActor
+
+#: So many of the runs that were used least are passed over when one has to go: they have mail, or a turn of theirs is
+#: on its way to the disk.
+LOOKS = 8
+#: So many runs are looked at before others have a turn.
+SLICE = 256
+
+
+class Passivation:
+    """Decides which runs of a shard stay in memory.
+
+    Attributes:
+        evicted: How many runs have had their code dropped for others.
+    """
+
+    def __init__(self, shard: Shard, limit: int) -> None:
+        """Begin.
+
+        Args:
+            shard: Whose runs.
+            limit: Runs that may have their code in memory.
+        """
+        self._shard = shard
+        self._limit = limit
+        self._used: OrderedDict[int, WorkflowActor] = OrderedDict()
+        self.evicted = 0
+
+    def use(self, actor: WorkflowActor) -> None:
+        """A run is about to have a turn: it is the last one to go."""
+        used = self._used
+        used[actor.key] = actor
+        used.move_to_end(actor.key)
+
+    def forget(self, actor: WorkflowActor) -> None:
+        """A run has ended, or was made anew."""
+        self._used.pop(actor.key, None)
+
+    def clear(self) -> None:
+        """Every run is made anew."""
+        self._used.clear()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are too many."""
+        return len(self._used) > self._limit
+
+    def trim(self) -> None:
+        """Drop the code of the runs that were used least, until there is room; those with something to do stay."""
+        used = self._used
+        looks = LOOKS
+        while len(used) > self._limit and looks:
+            key, actor = used.popitem(last=False)
+            if self._is_busy(actor):
+                used[key] = actor
+                looks -= 1
+                continue
+            if actor.instance is not None:
+                actor.drop_instance()
+                self.evicted += 1
+            self._leave(actor)
+
+    def sweep(self) -> None:
+        """Let those leave that could not before, since the tables did not know all of them."""
+        self._sweep([actor for key, actor in self._shard.actors.items() if key not in self._used])
+
+    def _sweep(self, actors: list[WorkflowActor]) -> None:
+        shard = self._shard
+        if shard.error is not None:
+            return
+        for actor in actors[-SLICE:]:
+            if actor.instance is None and not self._is_busy(actor):
+                self._leave(actor)
+        del actors[-SLICE:]
+        if actors:
+            shard.loop.call_soon(self._sweep, actors)
+
+    def _is_busy(self, actor: WorkflowActor) -> bool:
+        return (
+            actor.queued
+            or not actor.batch.durable
+            or bool(actor.mailbox)
+            or (actor.coding is not None and not actor.coding.is_idle)
+        )
+
+    def _leave(self, actor: WorkflowActor) -> None:
+        """Take a run out of memory if the journal alone can bring it back in time."""
+        shard = self._shard
+        state = actor.state
+        if (
+            state.activities
+            or state.unread
+            or state.stall is not None
+            or actor.result_waiters
+            or actor.update_waiters
+            or actor.attempts
+            or actor.outcomes
+            or shard.actors.get(actor.key) is not actor
+        ):
+            return
+        row = shard.index.rows.get(actor.key)
+        is_stored = row is None or not len(row)
+        if state.timers:
+            # The table of what falls due knows of it only once the run was moved there.
+            if not is_stored or min(timer.deadline for timer in state.timers.values()) <= shard.horizon.until:
+                return
+            shard.timers.note_dead(len(state.timers))
+            shard.horizon.watch()
+        shard.forget(actor)
+        if row is not None and is_stored:
+            shard.index.drop(row)
