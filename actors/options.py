@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
@@ -279,6 +279,17 @@ class ResolvedActivityOptions:
 DEFAULT_ACTIVITY_OPTIONS = ResolvedActivityOptions(
     positive_microseconds("start_to_close_timeout", START_TO_CLOSE_TIMEOUT), None
 )
+
+
+def each_of(option: str, given: Iterable[Any]) -> Iterable[Any]:
+    """Refuse what is no list of things.
+
+    Raises:
+        TypeError: It is a text, a class, or nothing that can be gone through.
+    """
+    if isinstance(given, str) or not hasattr(given, "__iter__") or isinstance(given, type):
+        raise TypeError(f"{option} must be a list, not {given!r}")
+    return given
 
 
 def check_text(what: str, value: object, *, may_be_empty: bool = False) -> str:

@@ -46,6 +46,7 @@ from .options import (
     check_status,
     check_text,
     check_workflow_id,
+    each_of,
     microseconds,
     positive_count,
     selection_of,
@@ -143,7 +144,7 @@ class Runtime:
         self._clock = clock or SystemClock()
         self._limits = (max_concurrent_activities, max_activity_threads)
         self._max_cached = max_cached_workflows
-        self._codecs = tuple(_each("codecs", codecs))
+        self._codecs = tuple(each_of("codecs", codecs))
         for codec in self._codecs:
             if not isinstance(codec, PayloadCodec):
                 raise TypeError(f"codecs must be PayloadCodec objects, not {codec!r}")
@@ -151,9 +152,9 @@ class Runtime:
             raise TypeError(f"payload_limits must be a PayloadLimits, not {payload_limits!r}")
         self._payload_limits = payload_limits
         self._converter = PayloadConverter(
-            trust_pickle=trust_pickle, converters=_each("converters", converters)
+            trust_pickle=trust_pickle, converters=each_of("converters", converters)
         )
-        self._registry = Registry(_each("workflows", workflows), _each("activities", activities))
+        self._registry = Registry(each_of("workflows", workflows), each_of("activities", activities))
         self._shard: Shard | None = None
         self._leaving = False
         self._is_forsaken = False
@@ -494,9 +495,3 @@ class Runtime:
             JournalError: The journal is in memory, or is being compacted already.
         """
         return await self._open().housekeeping.compact()
-
-
-def _each(option: str, given: Iterable[Any]) -> Iterable[Any]:
-    if isinstance(given, str) or not hasattr(given, "__iter__") or isinstance(given, type):
-        raise TypeError(f"{option} must be a list, not {given!r}")
-    return given
