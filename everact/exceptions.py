@@ -34,6 +34,7 @@ from .actors.errors import (
     WorkflowTypeError,
 )
 from .actors.event_loop import ForbiddenInWorkflowError, ReadOnlyError
+from .cluster.errors import CallRefusedError, CallTimeoutError, RuntimeUnreachableError
 from .journal.errors import (
     AppendRefusedError,
     CommitUnknownError,
@@ -64,6 +65,8 @@ __all__ = [
     "AddressError",
     "AppendRefusedError",
     "ApplicationError",
+    "CallRefusedError",
+    "CallTimeoutError",
     "CommitUnknownError",
     "DeterminismWarning",
     "EveractError",
@@ -95,6 +98,7 @@ __all__ = [
     "RequestIdReusedError",
     "ResultTimeoutError",
     "RuntimeClosedError",
+    "RuntimeUnreachableError",
     "UnknownHandlerError",
     "UpdateCutError",
     "UpdateFailedError",
