@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..journal.errors import PayloadEncodeError
+from ..journal.errors import PayloadDecodeError, PayloadEncodeError
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.type_hints import CallHints, enclosing_names, hints_of
 
@@ -219,6 +219,29 @@ class CallCodec:
         except TypeError as error:
             raise TypeError(f"{self.label}: the stored arguments do not fit its signature: {error}") from None
         return args, named
+
+    def values_of(self, converter: PayloadConverter, payloads: Sequence[Payload]) -> list[Any]:
+        """Check and decode the arguments of a call that came from another process.
+
+        Raises:
+            TypeError: Their number does not fit the signature.
+            PayloadEncodeError: One does not fit its hint; the caller passed it, so it is as at a call in this process.
+        """
+        if self._prepared.converter is not converter:
+            self._prepare(converter)
+        try:
+            self.hints.bind(payloads, None)
+        except TypeError as error:
+            raise TypeError(f"{self.label}: {error}") from None
+        values: list[Any] = []
+        for position, payload in enumerate(payloads):
+            known = position < len(self._wheres)
+            where = self._wheres[position] if known else f"argument {position + 1} of {self.label}"
+            try:
+                values.append(converter.decode(payload, self.hints.hint_at(position), where=where))
+            except PayloadDecodeError as error:
+                raise PayloadEncodeError(error.message, error.where, error.path) from None
+        return values
 
     def encode_result(self, converter: PayloadConverter, value: Any) -> Payload:
         """Encode what the function returned.

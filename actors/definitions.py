@@ -30,14 +30,16 @@ class Mark:
         kind: ``run``, ``init``, ``signal``, ``query`` or ``update``.
         name: Name of the handler; None is dynamic later on.
         validator: For updates, the validating function.
+        owners: For run methods, the workflow types whose main it is.
     """
 
-    __slots__ = ("kind", "name", "validator")
+    __slots__ = ("kind", "name", "owners", "validator")
 
     def __init__(self, kind: str, name: str) -> None:
         self.kind = kind
         self.name = name
         self.validator: Callable[..., None] | None = None
+        self.owners: list[WorkflowDefinition] = []
 
 
 def put_mark(fn: Any, kind: str, name: str | None, decorator: str) -> Mark:
@@ -179,6 +181,7 @@ class WorkflowDefinition:
                         f"{run.__name__} and {fn.__name__}; it needs exactly one"
                     )
                 run = fn
+                mark.owners.append(self)
             elif mark.kind != "init":
                 self._add_handler(mark, fn)
         if run is None:

@@ -64,7 +64,7 @@ class Messenger:
     ) -> tuple[WorkflowActor, str, tuple[Payload, ...], HandlerDefinition | None]:
         """Find the run and the handler, and encode the arguments; nothing is written."""
         actor = self._open().find(ref.workflow_id, ref.run_id)
-        name = _handler_name(kind, handler)
+        name = handler_name(kind, handler)
         self._check_type(ref, actor)
         definition = actor.definition or ref._definition
         if definition is None:  # its type is not registered: the message is kept as it is
@@ -229,24 +229,30 @@ class Messenger:
         return self._outcome(actor, await plain_event(actor, outcome), ref._definition)
 
     def _outcome(self, actor: WorkflowActor, outcome: ev.Outcome, hint: WorkflowDefinition | None) -> Any:
-        match outcome:
-            case ev.WorkflowCompleted():
-                definition = actor.definition or hint
-                if definition is None:
-                    return self._converter.decode(outcome.result, where=f"result of {actor.workflow_id}")
-                return definition.codec.decode_result(self._converter, outcome.result)
-            case ev.WorkflowFailed():
-                cause = error_of(outcome.failure, self._converter)
-                message = f"{outcome.failure.type}: {outcome.failure.message}"
-                raise WorkflowFailedError(actor.workflow_id, actor.run_id, message) from cause
-            case ev.WorkflowCancelled():
-                raise WorkflowCancelledError(
-                    actor.workflow_id, actor.run_id, outcome.reason or "no reason given"
-                )
-            case _:
-                raise WorkflowTerminatedError(
-                    actor.workflow_id, actor.run_id, outcome.reason or "no reason given"
-                )
+        result = result_of(outcome, actor.workflow_id, actor.run_id, self._converter)
+        definition = actor.definition or hint
+        if definition is None:
+            return self._converter.decode(result, where=f"result of {actor.workflow_id}")
+        return definition.codec.decode_result(self._converter, result)
+
+
+def result_of(outcome: ev.Outcome, workflow_id: str, run_id: str, converter: PayloadConverter) -> Payload:
+    """The result that a run has ended with.
+
+    Raises:
+        WorkflowFailedError: It has ended in another way; the class and ``__cause__`` say how.
+    """
+    match outcome:
+        case ev.WorkflowCompleted():
+            return outcome.result
+        case ev.WorkflowFailed():
+            cause = error_of(outcome.failure, converter)
+            message = f"{outcome.failure.type}: {outcome.failure.message}"
+            raise WorkflowFailedError(workflow_id, run_id, message) from cause
+        case ev.WorkflowCancelled():
+            raise WorkflowCancelledError(workflow_id, run_id, outcome.reason or "no reason given")
+        case _:
+            raise WorkflowTerminatedError(workflow_id, run_id, outcome.reason or "no reason given")
 
 
 async def plain_event(actor: WorkflowActor, event: Any) -> Any:
@@ -271,7 +277,7 @@ def _nothing(_state: RunState) -> None:
     return None
 
 
-def _handler_name(kind: str, handler: Any) -> str:
+def handler_name(kind: str, handler: Any) -> str:
     """The name that a call means by a method or a string."""
     if isinstance(handler, str):
         return check_text(f"the name of a {kind}", handler, may_be_empty=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
 
 from ..journal.events import RetryRecord
 from ..journal.purging import Selection
-from ..journal.run_status import CLOSED
+from ..journal.run_status import CLOSED, STATUSES
 
 #: An activity attempt may take this long unless its options say otherwise.
 START_TO_CLOSE_TIMEOUT = timedelta(minutes=5)
@@ -231,6 +231,16 @@ def selection_of(
     return Selection(min(moments, default=None), workflow_type, status, workflow_id)
 
 
+def check_status(status: str | None) -> None:
+    """Refuse what is no status of a run; None is any.
+
+    Raises:
+        ValueError: Names the statuses.
+    """
+    if status is not None and status not in STATUSES:
+        raise ValueError(f"status must be one of {', '.join(map(repr, STATUSES))}, not {status!r}")
+
+
 def byte_count(name: str, value: int, least: int) -> int:
     """Check a number of bytes.
 
@@ -301,6 +311,17 @@ class ResolvedActivityOptions:
 DEFAULT_ACTIVITY_OPTIONS = ResolvedActivityOptions(
     positive_microseconds("start_to_close_timeout", START_TO_CLOSE_TIMEOUT), None
 )
+
+
+def each_of(option: str, given: Iterable[Any]) -> Iterable[Any]:
+    """Refuse what is no list of things.
+
+    Raises:
+        TypeError: It is a text, a class, or nothing that can be gone through.
+    """
+    if isinstance(given, str) or not hasattr(given, "__iter__") or isinstance(given, type):
+        raise TypeError(f"{option} must be a list, not {given!r}")
+    return given
 
 
 def check_text(what: str, value: object, *, may_be_empty: bool = False) -> str:

@@ -21,7 +21,6 @@ from ..journal.lmdb_store import MAP_SIZE, LmdbStore
 from ..journal.payload_limits import PayloadLimits
 from ..journal.payloads import PayloadConverter
 from ..journal.rewrite import Rewritten
-from ..journal.run_status import STATUSES
 from ..journal.space import LEAST_QUOTA, SpaceLimits
 from ..journal.store import JournalStore
 from ..journal.type_converters import TypeConverter, TypeUpgrade
@@ -32,6 +31,7 @@ from .addresses import SCHEME, AddressError, parse_address
 from .context import running_instance
 from .definitions import workflow_definition
 from .descriptions import WorkflowSummary, summary
+from .doors import NO_DOOR, open_door
 from .errors import RuntimeClosedError
 from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
@@ -46,8 +46,10 @@ from .options import (
     WatchdogLimits,
     byte_count,
     check_request_id,
+    check_status,
     check_text,
     check_workflow_id,
+    each_of,
     microseconds,
     positive_count,
     selection_of,
@@ -91,6 +93,7 @@ class Runtime:
         journal_quota: int | None = None,
         min_free_disk: int | None = None,
         watchdog: WatchdogLimits | None = WATCHDOG,
+        door: bool = True,
         clock: Clock | None = None,
         guard: Guard = "warn",
     ) -> None:
@@ -119,6 +122,7 @@ class Runtime:
                 eighth of a disk of less than 512 MiB.
             watchdog: How long workflow code may block the event loop; None is without limit. See
                 ``docs/supervision.md``.
+            door: Let other processes of this user in, by a unix socket in the journal's directory.
             clock: Where time comes from; for tests.
             guard: What is done about workflow code that replays differently, see ``docs/determinism.md``. ``warn``:
                 what its source shows is a ``DeterminismWarning``; files, network and processes in a turn raise
@@ -149,6 +153,9 @@ class Runtime:
         if watchdog is not None and not isinstance(watchdog, WatchdogLimits):
             raise TypeError(f"watchdog must be a WatchdogLimits or None, not {watchdog!r}")
         self._watchdog = watchdog
+        if not isinstance(door, bool):
+            raise TypeError(f"door must be True or False, not {door!r}")
+        self._has_door, self._door = door, NO_DOOR
         self._space = SpaceLimits(journal_quota, min_free_disk)
         self._grace = microseconds("grace", grace) / 1_000_000
         self._journal = journal
@@ -156,7 +163,7 @@ class Runtime:
         self._clock = clock or SystemClock()
         self._limits = (max_concurrent_activities, max_activity_threads)
         self._max_cached = max_cached_workflows
-        self._codecs = tuple(_each("codecs", codecs))
+        self._codecs = tuple(each_of("codecs", codecs))
         for codec in self._codecs:
             if not isinstance(codec, PayloadCodec):
                 raise TypeError(f"codecs must be PayloadCodec objects, not {codec!r}")
@@ -164,9 +171,9 @@ class Runtime:
             raise TypeError(f"payload_limits must be a PayloadLimits, not {payload_limits!r}")
         self._payload_limits = payload_limits
         self._converter = PayloadConverter(
-            trust_pickle=trust_pickle, converters=_each("converters", converters)
+            trust_pickle=trust_pickle, converters=each_of("converters", converters)
         )
-        self._registry = Registry(_each("workflows", workflows), _each("activities", activities))
+        self._registry = Registry(each_of("workflows", workflows), each_of("activities", activities))
         self._guard: Guard = guard
         check_workflows((definition.cls for definition in self._registry.workflows.values()), guard)
         install_guards(guard)
@@ -238,6 +245,8 @@ class Runtime:
         self._shard = shard
         self._pid = os.getpid()
         open_runtimes.add(self)
+        if self._has_door:
+            self._door = open_door(self, store)
         return self
 
     async def __aexit__(
@@ -268,8 +277,11 @@ class Runtime:
             shard.close()
             shard.dispatcher.pool.close()
             shard.marks.close()
-            if self._store is not None:
-                self._store.close()
+            try:
+                await self._door.close()
+            finally:
+                if self._store is not None:
+                    self._store.close()
 
     def forsake(self) -> asyncio.AbstractEventLoop | None:
         """In a forked child: be closed without touching what is the parent's; returns the inherited loop."""
@@ -278,6 +290,7 @@ class Runtime:
             return None
         self._is_forsaken = True
         shard.error = self._forked()
+        self._door.forsake()
         shard.writer.forsake(shard.error)
         shard.marks.forget_all()
         return shard.loop
@@ -436,7 +449,7 @@ class Runtime:
             TypeError: The limit is no int.
             ValueError: The limit is not positive, or the status is unknown.
         """
-        _check_status(status)
+        check_status(status)
         if limit is not None:
             positive_count("limit", limit)
         found: list[WorkflowSummary] = []
@@ -452,7 +465,7 @@ class Runtime:
 
     async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count durable runs; arguments and errors as for ``list_workflows``."""
-        _check_status(status)
+        check_status(status)
         return self._open().index.count(workflow_type, status)
 
     async def purge(
@@ -511,14 +524,3 @@ class Runtime:
             JournalError: The journal is in memory, or is being compacted already.
         """
         return await self._open().housekeeping.compact()
-
-
-def _check_status(status: str | None) -> None:
-    if status is not None and status not in STATUSES:
-        raise ValueError(f"status must be one of {', '.join(map(repr, STATUSES))}, not {status!r}")
-
-
-def _each(option: str, given: Iterable[Any]) -> Iterable[Any]:
-    if isinstance(given, str) or not hasattr(given, "__iter__") or isinstance(given, type):
-        raise TypeError(f"{option} must be a list, not {given!r}")
-    return given

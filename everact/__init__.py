@@ -11,21 +11,27 @@ if _util.find_spec(f"{__name__}.actors") is None:
         "or install the checkout with 'pip install -e .'"
     )
 
-from . import activity, exceptions, payloads, workflow
+from . import activity, blocking, exceptions, payloads, workflow
 from ._version import __version__
 from .actors.addresses import Address
 from .actors.descriptions import History, HistoryEvent, WorkflowDescription, WorkflowSummary
+from .actors.doors import build_doors_with as _build_doors_with
 from .actors.errors import ActivityError, ApplicationError, FailureError
 from .actors.handles import ActorRef, WorkflowHandle
 from .actors.options import RetryPolicy, WatchdogLimits
 from .actors.runtime import Runtime
+from .cluster.client import Client
+from .cluster.door import open_door as _open_door
 from .journal.errors import EveractError
+
+_build_doors_with(_open_door)
 
 __all__ = [
     "ActivityError",
     "ActorRef",
     "Address",
     "ApplicationError",
+    "Client",
     "EveractError",
     "FailureError",
     "History",
@@ -38,6 +44,7 @@ __all__ = [
     "WorkflowSummary",
     "__version__",
     "activity",
+    "blocking",
     "exceptions",
     "payloads",
     "workflow",

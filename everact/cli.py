@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import upkeep_commands
+from . import upkeep_commands, workflow_commands
 from ._version import __version__
 from .journal.errors import EveractError
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(workflow_commands.app)
 app.add_typer(upkeep_commands.app)
 
 
@@ -78,7 +79,11 @@ def bench(context: typer.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0, 1 for an error or a failed check, 2 for wrong usage."""
+    """Run the command line.
+
+    Exit codes: 0; 1 for an error or a failed check; 2 for wrong usage; 3 when no program has the journal open that a
+    command needs; 4 when a run has no result in time.
+    """
     try:
         app(prog_name="everact")
     except EveractError as error:

@@ -37,6 +37,7 @@ from .actors.errors import (
     WorkflowTypeError,
 )
 from .actors.event_loop import ForbiddenInWorkflowError, ReadOnlyError
+from .cluster.errors import CallRefusedError, CallTimeoutError, RuntimeUnreachableError
 from .journal.errors import (
     AppendRefusedError,
     CommitUnknownError,
@@ -68,6 +69,8 @@ __all__ = [
     "AppendRefusedError",
     "ApplicationError",
     "AttemptLostError",
+    "CallRefusedError",
+    "CallTimeoutError",
     "CommitUnknownError",
     "DeterminismWarning",
     "EveractError",
@@ -100,6 +103,7 @@ __all__ = [
     "RequestIdReusedError",
     "ResultTimeoutError",
     "RuntimeClosedError",
+    "RuntimeUnreachableError",
     "TurnBlockedError",
     "UnknownHandlerError",
     "UpdateCutError",

@@ -335,9 +335,11 @@ def _print_json(value: object) -> None:
 
 def _say(text: str, *, error: bool = False) -> None:
     """Print a line in which ids cannot move the cursor."""
-    typer.echo(
-        "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text), err=error
-    )
+    typer.echo(_printable(text), err=error)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _count(number: int, noun: str, several: str = "") -> str:

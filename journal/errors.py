@@ -173,7 +173,8 @@ class JournalLockedError(JournalError):
         owner = f"process {self.pid}" if self.pid else "another process"
         return (
             f"the journal {self.path!r} is in use by {owner}: one process writes a journal at a time. "
-            f"Stop that process, or give this one another directory."
+            f"Stop that process, or give this one another directory. To use what runs there, connect to it with "
+            f"everact.Client.connect('unix:{self.path}')."
         )
 
 

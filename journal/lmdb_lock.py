@@ -97,6 +97,22 @@ class WriterLock:
             os.close(fd)
 
 
+def owner_of(directory: str) -> int | None:
+    """The process that has a journal open for writing, as its lock file names it; None when there is none.
+
+    Raises:
+        OSError: The lock file cannot be read.
+    """
+    try:
+        fd = os.open(str(Path(directory, LOCK_FILE)), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return _owner(fd)
+    finally:
+        os.close(fd)
+
+
 class Notes(NamedTuple):
     """What a lock file says.
 

@@ -55,7 +55,7 @@ def document_of(workflow: ev.WorkflowStarted, entries: Iterable[Entry]) -> dict[
         "run_id": workflow.run_id,
         "workflow_type": workflow.workflow_type,
         "records": [
-            {"at": entry.at, "flags": entry.flags, **_record(ev.decode_record(entry.body))}
+            {"at": entry.at, "flags": entry.flags, **record_document(ev.decode_record(entry.body))}
             for entry in entries
         ],
     }
@@ -85,8 +85,7 @@ def entries_of(document: Mapping[str, Any], run_key: int) -> list[Entry]:
     name = document.get("run_id")
     try:
         for stored in document["records"]:
-            cls = _KINDS[stored["kind"]]
-            record: ev.Record = _load(cls, stored)
+            record = record_of(stored)
             at, flags = msgspec.convert((stored["at"], stored["flags"]), tuple[int, int])
             entries.append(Entry(run_key, number, flags, at, ev.encode_record(record)))
             number += len(record.inputs) + (len(record.outputs) if isinstance(record, ev.Turn) else 0)
@@ -97,21 +96,32 @@ def entries_of(document: Mapping[str, Any], run_key: int) -> list[Entry]:
     return entries
 
 
-def _record(record: ev.Record) -> dict[str, Any]:
+def record_document(record: ev.Record) -> dict[str, Any]:
+    """Describe one record."""
     kind = "turn" if isinstance(record, ev.Turn) else "received"
-    return {"kind": kind, **{name: _plain(getattr(record, name)) for name in record.__struct_fields__}}
+    return {"kind": kind, **{name: plain(getattr(record, name)) for name in record.__struct_fields__}}
 
 
-def _plain(value: Any) -> Any:
+def record_of(document: Mapping[str, Any]) -> ev.Record:
+    """Build a described record.
+
+    Raises:
+        Exception: It is damaged: a KeyError, TypeError, ValueError, AttributeError or MsgspecError.
+    """
+    return structured(_KINDS[document["kind"]], document)  # type: ignore[no-any-return]
+
+
+def plain(value: Any) -> Any:
+    """A stored struct, or a value in one, as plain JSON values."""
     if isinstance(value, Payload):
         return _payload(value)
     if isinstance(value, msgspec.Struct):
-        fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+        fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
         if isinstance(value, ev.Event):
             return {"tag": value.__struct_config__.tag, "event": type(value).__name__, **fields}
         return fields
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, bytes):
         return _base64(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -144,23 +154,23 @@ def _fields(cls: type[msgspec.Struct]) -> dict[str, Any]:
     return {name: hints[name] for name in cls.__struct_fields__}
 
 
-def _load(hint: Any, value: Any) -> Any:
+def structured(hint: Any, value: Any) -> Any:
     """Build a value of this type from its plain form."""
     if hint is Payload:
         return _load_payload(value)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         fields = _fields(hint).items()
         # What is not there is a field that an older Everact did not have; the required ones are missed by the class.
-        return hint(**{name: _load(inner, value[name]) for name, inner in fields if name in value})
+        return hint(**{name: structured(inner, value[name]) for name, inner in fields if name in value})
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Union or origin is types.UnionType:
         known = [one for one in inside if one is not type(None)]
         if value is None and len(known) < len(inside):
             return None
         cls: Any = known[0] if len(known) == 1 else _EVENTS[msgspec.convert(value, dict[str, Any])["tag"]]
-        return _load(cls, value)
+        return structured(cls, value)
     if origin is tuple and len(inside) == 2 and inside[1] is Ellipsis:
-        return tuple(_load(inside[0], item) for item in msgspec.convert(value, list[Any]))
+        return tuple(structured(inside[0], item) for item in msgspec.convert(value, list[Any]))
     if hint is bytes:
         return base64.b64decode(value, validate=True)
     if hint is float and isinstance(value, str):

@@ -96,6 +96,7 @@ def after_kill(bed: Bed) -> list[Line]:
     rounds = bed.count(5, least=1)
     ours: list[float] = []
     start: list[float] = []
+    journal = bed.place
     for number in range(rounds):
         journal = bed.path(f"W7-{number}")
         with closing(Child("history", journal, steps)) as child:
@@ -118,7 +119,7 @@ def after_kill(bed: Bed) -> list[Line]:
             f"median of {rounds}, {(value - limit) * 1e3:+.0f} ms",
             {"steps": steps, "rounds": rounds, "difference_ms": (value - limit) * 1e3},
         ),
-        _replay(bed, bed.place / journal.name, steps),
+        _replay(bed, journal, steps),
     ]
 
 

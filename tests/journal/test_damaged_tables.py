@@ -73,6 +73,8 @@ def whole(tmp_path_factory):
     mover = move(store, [*runs, *waiting[:12]])
     del waiting[:12]
     with small_segments(40):
+        while is_sealed(store):
+            mover.append(waiting.pop(0))
         while not is_sealed(store):
             mover.append(waiting.pop(0))
         for _ in range(3):  # a few records for the other segment, while this one is being moved

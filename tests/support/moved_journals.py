@@ -3,6 +3,7 @@
 import os
 import struct
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import lmdb
 import msgspec
@@ -15,6 +16,7 @@ from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load
 from everact.journal.request_ids import Request
 
+from .journal_model import AtOnce
 from .journals import runs_of_histories
 
 
@@ -74,7 +76,12 @@ def with_requests(runs):
 @contextmanager
 def small_segments(window=40):
     """Segments so small that the log is moved all the time."""
-    names = {"WINDOW": window, "WINDOW_PER_RUN": 1, "SAMPLES": 10}
+    names = {
+        "WINDOW": window,
+        "WINDOW_PER_RUN": 1,
+        "SAMPLES": 45,
+        "threading": SimpleNamespace(Thread=AtOnce),  # a dictionary comes at the same moment each time
+    }
     before = {name: getattr(compaction, name) for name in names}
     vars(compaction).update(names)
     try:

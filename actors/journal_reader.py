@@ -1,0 +1,117 @@
+"""What a journal without a running program tells: lists, descriptions, histories, results. Runs no user code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import islice
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ..journal.errors import JournalCorruptError
+from ..journal.lmdb_store import LmdbStore
+from ..journal.loading import load
+from ..journal.payloads import Payload, PayloadConverter
+from ..journal.run_index import RunIndex
+from ..journal.run_row import RunRow
+from . import descriptions
+from .descriptions import History, WorkflowDescription, WorkflowSummary, summary
+from .errors import WorkflowNotFoundError
+from .messenger import result_of
+from .options import check_status, positive_count
+
+T = TypeVar("T")
+
+
+class JournalReader:
+    """Reads a journal in a directory as it is at this moment; nothing is locked or changed.
+
+    Payload codecs are not known here: of what they have coded only the types of failures are shown.
+
+    Raises:
+        NotAJournalError: There is none.
+        JournalVersionError: Its format is not known.
+        JournalAccessError: This user may not read it.
+        JournalCorruptError: It is damaged.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._converter = PayloadConverter()
+        self._store = LmdbStore(directory, read_only=True)
+        self._index: RunIndex | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._store.close()
+
+    def _read(self, look: Callable[[RunIndex], T]) -> T:
+        """Look at the runs; anew when a writer has moved them on meanwhile."""
+        while True:
+            position = self._store.position
+            try:
+                if self._index is None:
+                    self._index = load(self._store).runs
+                return look(self._index)
+            except JournalCorruptError:
+                self._index = None
+                if self._store.position == position:
+                    raise
+
+    def list_workflows(
+        self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> list[WorkflowSummary]:
+        """List runs, newest first; as ``Runtime.list_workflows``."""
+        check_status(status)
+        if limit is not None:
+            positive_count("limit", limit)
+
+        def look(index: RunIndex) -> list[WorkflowSummary]:
+            wanted = (
+                summary(row)
+                for row in index.newest_first()
+                if workflow_type in (None, row.workflow_type) and status in (None, row.status)
+            )
+            return list(islice(wanted, limit))
+
+        return self._read(look)
+
+    def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
+        """Count runs; as ``Runtime.count_workflows``."""
+        check_status(status)
+        return self._read(lambda index: index.count(workflow_type, status))
+
+    def describe(self, workflow_id: str, run_id: str | None = None) -> WorkflowDescription:
+        """Everything known of a run."""
+        state = self._read(lambda index: index.state(_row(index, workflow_id, run_id)))
+        return descriptions.describe(descriptions.observe(state))
+
+    def history(self, workflow_id: str, run_id: str | None = None) -> History:
+        """All events of a run."""
+
+        def look(index: RunIndex) -> History:
+            row = _row(index, workflow_id, run_id)
+            return History(row.workflow_id, row.run_id, index.records(row))
+
+        return self._read(look)
+
+    def result(self, workflow_id: str, run_id: str | None = None) -> tuple[str, Payload | None]:
+        """The status of a run, and its result if it has ended.
+
+        Raises:
+            WorkflowFailedError: It has failed, or was cancelled or terminated.
+        """
+        state = self._read(lambda index: index.state(_row(index, workflow_id, run_id)))
+        if state.outcome is None:
+            return state.status, None
+        return state.status, result_of(state.outcome, workflow_id, state.started.run_id, self._converter)
+
+
+def _row(index: RunIndex, workflow_id: str, run_id: str | None) -> RunRow:
+    row = index.find(workflow_id, run_id)
+    if row is None:
+        raise WorkflowNotFoundError(workflow_id, run_id)
+    return row

@@ -1,0 +1,209 @@
+"""The client: the verbs of a runtime from another process."""
+
+# The implementations below their overloads take `*args: *Ts`, or mypy refuses the overloads.
+# pyright: reportInvalidTypeVarUse=false
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, Unpack, overload
+
+import msgspec
+
+from ..actors.addresses import SCHEME, AddressError, parse_address
+from ..actors.definitions import MARK, Mark, WorkflowDefinition, workflow_definition
+from ..actors.descriptions import WorkflowSummary
+from ..actors.errors import RegistrationError
+from ..actors.handles import WorkflowHandle
+from ..actors.options import StartOptions, check_request_id, check_text, check_workflow_id, microseconds
+from ..actors.typing import R, Ts, W, WorkflowClass
+from ..journal.ids import random_id
+from ..journal.payloads import PayloadConverter
+from ..journal.type_converters import TypeConverter, TypeUpgrade
+from .connection import Connection
+from .remote import RemoteMessenger
+from .wire import from_json
+
+#: How long a call may take, a restart of the program included.
+TIMEOUT = timedelta(seconds=30)
+_PREFIX = "unix:"
+
+
+class Client:
+    """Talks to the ``Runtime`` of another process; made by ``connect``, and used in that event loop.
+
+    Use it as ``async with await Client.connect(...) as client``, or call ``close``. Handles are those of the runtime.
+
+    Attributes:
+        name: Name of the runtime, the cluster part of addresses.
+    """
+
+    _make_messenger = RemoteMessenger
+
+    def __init__(self, name: str, connection: Connection, converter: PayloadConverter) -> None:
+        self.name = name
+        self._connection = connection
+        self._messenger: Any = self._make_messenger(name, connection, converter)  # has the calls of Messenger
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        *,
+        timeout: timedelta | float = TIMEOUT,  # noqa: ASYNC109
+        converters: Iterable[TypeConverter[Any] | TypeUpgrade] = (),
+    ) -> Self:
+        """Connect to a running program.
+
+        Args:
+            url: ``unix:DIR``, with the directory of the journal that the program has open.
+            timeout: How long each call may take beyond what it waits for a run, a timedelta or seconds. When the
+                program is restarted a call goes on within this time.
+            converters: As of ``Runtime``, for arguments and results of classes of your own.
+
+        Raises:
+            RuntimeUnreachableError: Nobody listens there.
+            ValueError: The url is none of this form.
+        """
+        check_text("the url of a Client", url)
+        journal = url.removeprefix(_PREFIX)
+        if not url.startswith(_PREFIX) or not journal:
+            raise ValueError(
+                f"Client.connect takes 'unix:DIR' with the directory of a journal on this machine, not {url!r}"
+            )
+        seconds = microseconds("timeout", timeout) / 1_000_000
+        converter = PayloadConverter(converters=converters)
+        connection = Connection(journal, seconds, converter)
+        try:
+            about = from_json(await connection.call("GET", again=False))
+            return cls(about["name"], connection, converter)
+        except BaseException:
+            await connection.close()
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections; what was sent is not undone."""
+        await self._connection.close()
+
+    @overload
+    async def spawn(
+        self, workflow: Callable[[W, *Ts], Awaitable[R]], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[W, R]: ...
+    @overload
+    async def spawn(
+        self, workflow: WorkflowClass[W, *Ts, R], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[W, R]: ...
+    @overload
+    async def spawn(
+        self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[Any, Any]: ...
+    async def spawn(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
+        """Start a workflow in the other process; returns once the start is durable.
+
+        Arguments, options and errors are those of ``Runtime.spawn``.
+
+        Raises:
+            RuntimeUnreachableError: Nobody listens any more.
+            CallTimeoutError: There was no answer in time; repeat with the same id and request id.
+            CallRefusedError: The program does not know the call.
+        """
+        name, definition = _workflow(workflow)
+        codec = None if definition is None else definition.codec
+        values = self._messenger.encoded(codec, args, f"argument of workflow {name}")
+        options = {key: _plain_option(value) for key, value in options.items()}
+        if "id" in options:
+            options["id"] = check_workflow_id(options["id"])
+        elif options.get("request_id"):
+            raise ValueError("request_id needs an id: a repeat is recognised by both")
+        else:
+            options["id"] = random_id()
+        options["request_id"] = check_request_id(options.get("request_id")) or random_id()
+        body = {"workflow": name, "args": values, "options": options}
+        started = from_json(await self._connection.call("POST", "workflows", body=body))
+        handle: WorkflowHandle[Any, Any] = WorkflowHandle(
+            self._messenger, started["workflow_id"], started["run_id"], definition
+        )
+        return handle
+
+    @overload
+    async def execute(
+        self, workflow: Callable[[W, *Ts], Awaitable[R]], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def execute(
+        self, workflow: WorkflowClass[W, *Ts, R], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def execute(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
+    async def execute(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
+        """Start a workflow and wait for its result: ``spawn`` and ``result`` in one."""
+        handle = await self.spawn(workflow, *args, **options)
+        return await handle.result()
+
+    @overload
+    def ref(self, workflow: str, kind: WorkflowClass[W, *Ts, R], /) -> WorkflowHandle[W, R]: ...
+    @overload
+    def ref(self, workflow: str, /) -> WorkflowHandle[Any, Any]: ...
+    def ref(self, workflow: str, kind: Any = None, /) -> Any:
+        """A handle by workflow id or address; as ``Runtime.ref``."""
+        definition = workflow_definition(kind) if kind is not None else None
+        run_id = None
+        if isinstance(workflow, str) and workflow.startswith(SCHEME):
+            address = parse_address(workflow)
+            if address.cluster != self.name:
+                raise AddressError(
+                    f"address {workflow!r} is of cluster {address.cluster!r}; this is {self.name!r}"
+                )
+            workflow, run_id = address.workflow_id, address.run_id
+        handle: WorkflowHandle[Any, Any] = WorkflowHandle(
+            self._messenger, check_workflow_id(workflow), run_id, definition
+        )
+        return handle
+
+    async def list_workflows(
+        self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> list[WorkflowSummary]:
+        """List durable runs, newest first; as ``Runtime.list_workflows``."""
+        query = {"type": workflow_type, "status": status, "limit": limit}
+        data = await self._connection.call("GET", "workflows", query=query)
+        return msgspec.json.decode(data, type=dict[str, list[WorkflowSummary]])["workflows"]
+
+    async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
+        """Count durable runs; as ``Runtime.count_workflows``."""
+        query = {"type": workflow_type, "status": status}
+        data = await self._connection.call("GET", "workflow-count", query=query)
+        return msgspec.json.decode(data, type=dict[str, int])["count"]
+
+
+def _workflow(workflow: Any) -> tuple[str, WorkflowDefinition | None]:
+    """The type name that a caller means by a class, its run method, or a name; and what is known of it here."""
+    if isinstance(workflow, str):
+        return check_text("the name of a workflow type", workflow), None
+    if isinstance(workflow, type):
+        definition = workflow_definition(workflow)
+        return definition.name, definition
+    mark = getattr(workflow, "__dict__", {}).get(MARK)
+    what = getattr(workflow, "__qualname__", None) or repr(workflow)
+    if not isinstance(mark, Mark) or mark.kind != "run":
+        raise RegistrationError(
+            f"{what} is neither a workflow class, nor the run method of one, nor the name of a workflow type"
+        )
+    if len(mark.owners) != 1:
+        names = " and ".join(owner.cls.__qualname__ for owner in mark.owners) or "no workflow class"
+        raise RegistrationError(f"{what} is the run method of {names}: pass the class instead")
+    return mark.owners[0].name, mark.owners[0]
+
+
+def _plain_option(value: Any) -> Any:
+    """A start option as it travels: a duration is a number of seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else value

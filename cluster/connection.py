@@ -1,0 +1,249 @@
+"""A client's way to the program that has a journal open: HTTP by the socket beside it, repeated while it restarts.
+
+Every call may be sent twice: reading calls change nothing, and those that change something carry a request id or name
+the run that they are for. So a call goes on when the program is restarted in the middle of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from ..actors.context import running_instance
+from ..actors.errors import RuntimeClosedError
+from ..actors.event_loop import ForbiddenInWorkflowError
+from ..journal.lmdb_lock import owner_of
+from ..journal.payloads import PayloadConverter
+from .door import SOCKET_FILE, socket_path
+from .errors import CallRefusedError, CallTimeoutError, RuntimeUnreachableError
+from .wire import Raw, error_from, from_json, to_json
+
+if TYPE_CHECKING:
+    import aiohttp
+
+#: Pause before a call is sent again, the first and the longest, in seconds.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+#: Connections for calls that are answered soon, and for those that wait for a run.
+QUICK = 16
+WAITING = 64
+#: How long one request waits for a run before it is sent again, in seconds; among many that wait for connections the
+#: square of their share of it, but at least the second.
+WAIT = 20.0
+LEAST_WAIT = 0.25
+
+
+class Connection:
+    """Sends calls to the program that has a journal open; belongs to one event loop.
+
+    Args:
+        journal: Directory of the journal.
+        timeout: How long a call may take beyond what it waits for a run, a restart of the program included, in seconds.
+        converter: Reads the details of errors.
+    """
+
+    def __init__(self, journal: str, timeout: float, converter: PayloadConverter) -> None:
+        self.journal = str(Path(journal).absolute())
+        self._timeout = timeout
+        self._converter = converter
+        self._loop = asyncio.get_running_loop()
+        self._resources = ExitStack()
+        self._sessions: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
+        self._waiting = 0
+        self._slots = asyncio.Semaphore(WAITING)
+        self.is_closed = False
+
+    def _session(self, *, waits: bool) -> aiohttp.ClientSession:
+        """The session for quick calls, or the one for those that wait; each has its own connections."""
+        if self._sessions is None:
+            import aiohttp  # noqa: PLC0415  (a program without clients never loads it)
+
+            try:
+                path = self._resources.enter_context(socket_path(self.journal))
+            except OSError as error:
+                raise self._unreachable(error) from error
+            self._sessions = (
+                aiohttp.ClientSession(connector=aiohttp.UnixConnector(path, limit=QUICK)),
+                aiohttp.ClientSession(connector=aiohttp.UnixConnector(path, limit=0)),
+            )
+        return self._sessions[waits]
+
+    async def close(self) -> None:
+        """Let go of the sockets."""
+        self.is_closed = True
+        sessions, self._sessions = self._sessions, None
+        for session in sessions or ():
+            await session.close()
+        self._resources.close()
+
+    async def call(
+        self,
+        method: str,
+        *path: str,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        wait: float = 0.0,
+        waits: bool = False,
+        again: bool = True,
+        sending: Callable[[], None] | None = None,
+    ) -> bytes:
+        """Send a call until it is answered.
+
+        Args:
+            method: Of HTTP.
+            *path: Parts of the path behind ``/v1``; quoted here.
+            query: Parameters; those that are None are left out.
+            body: What becomes JSON.
+            wait: How long the program may take before it answers, in seconds.
+            waits: Whether it waits for a run, which takes a connection of its own.
+            again: Whether to wait for a program that does not listen; it may be starting.
+            sending: Called each time before it is sent.
+
+        Returns:
+            The JSON of the answer.
+
+        Raises:
+            RuntimeUnreachableError: Nobody listens.
+            CallTimeoutError: There was no answer in time.
+            CallRefusedError: The program does not know the call.
+            RuntimeError: The client was closed, or belongs to another event loop.
+            ForbiddenInWorkflowError: It is used by workflow code.
+            Exception: What the runtime has raised.
+        """
+        import aiohttp  # noqa: PLC0415
+
+        if running_instance() is not None:
+            raise ForbiddenInWorkflowError("a Client or one of its handles", "use it in an async activity")
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            raise RuntimeError(
+                "this Client belongs to another event loop: connect one in each loop, or use everact.blocking"
+            )
+        url = self._url(path, query)
+        data = None if body is None else to_json(body)
+        end = loop.time() + self._timeout
+        pause = FIRST_PAUSE
+        while True:
+            if self.is_closed:
+                raise RuntimeError("this Client is closed: connect another one")
+            left = max(0.0, end - loop.time())
+            limit = aiohttp.ClientTimeout(total=wait + max(left, pause))
+            try:
+                session = self._session(waits=waits)
+                if sending is not None:
+                    sending()
+                async with session.request(method, url, data=data, timeout=limit) as response:
+                    answer = await response.read()
+            except TimeoutError:
+                name = f"{method} /v1/{'/'.join(path)}"
+                raise CallTimeoutError(
+                    f"the program that has the journal {self.journal!r} open did not answer {name} within "
+                    f"{self._timeout + wait:g} s: whether it was done is unknown"
+                ) from None
+            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+                trouble: Exception = error
+            else:
+                if response.status < 400:
+                    return answer
+                trouble = self._error(response.status, answer)
+                if not _will_pass(response.status, trouble):
+                    raise trouble
+            if not again or loop.time() + pause >= end:
+                raise self._unreachable(trouble) from trouble
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    async def wait_for(
+        self,
+        method: str,
+        *path: str,
+        query: Mapping[str, object],
+        body: Mapping[str, object] | None = None,
+        limit: float | None = None,
+    ) -> dict[str, Raw]:
+        """Send a call that waits for a run, again and again, until it is done or ``limit`` seconds have passed.
+
+        Returns:
+            The answer, whose ``done`` is JSON's true or false.
+        """
+        loop = asyncio.get_running_loop()
+        end = None if limit is None else loop.time() + limit
+        self._waiting += 1
+        try:
+            while True:
+                async with self._slots:
+                    wait = max(LEAST_WAIT, WAIT / max(1.0, self._waiting / WAITING) ** 2)
+                    if end is not None:
+                        wait = max(0.0, min(wait, end - loop.time()))
+                    if body is None:
+                        query = {**query, "wait": wait}
+                    else:
+                        body = {**body, "wait": wait}
+                    data = await self.call(method, *path, query=query, body=body, wait=wait, waits=True)
+                answer = msgspec.json.decode(data, type=dict[str, Raw])
+                if is_done(answer) or (end is not None and loop.time() >= end):
+                    return answer
+                if "run_id" in answer:  # of an id that is used again the same run is asked for
+                    query = {**query, "run_id": from_json(answer["run_id"])}
+        finally:
+            self._waiting -= 1
+
+    @staticmethod
+    def _url(path: tuple[str, ...], query: Mapping[str, object] | None) -> Any:
+        from yarl import URL  # noqa: PLC0415
+
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        text = "/".join(["http://everact/v1", *(quote(part, safe="") for part in path)])
+        return URL(f"{text}?{urlencode(given, quote_via=quote)}" if given else text, encoded=True)
+
+    def _error(self, status: int, answer: bytes) -> Exception:
+        try:
+            document = from_json(answer)["error"]
+        except (msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError):
+            text = answer[:200].decode("utf-8", "replace")
+            return CallRefusedError(f"the program answered with status {status}: {text}")
+        return error_from(document, self._converter)
+
+    def _unreachable(self, trouble: BaseException) -> RuntimeUnreachableError:
+        return RuntimeUnreachableError(self.journal, _reason(self.journal, trouble))
+
+
+def _will_pass(status: int, error: Exception) -> bool:
+    """Whether a refusal has nothing to do with the call: the program is being left, or is crowded."""
+    return isinstance(error, RuntimeClosedError) or (status == 503 and isinstance(error, CallRefusedError))
+
+
+def is_done(answer: Mapping[str, Raw]) -> bool:
+    """Whether the answer to a waiting call is the one that was waited for."""
+    return bytes(answer["done"]) == b"true"
+
+
+def _reason(journal: str, trouble: BaseException) -> str:
+    """Why nobody could be reached, in words."""
+    place = Path(journal, SOCKET_FILE)
+    cause = getattr(trouble, "os_error", trouble)  # aiohttp's errors hold the system's
+    try:
+        if not Path(journal).is_dir():
+            return "there is no such directory"
+        if isinstance(cause, PermissionError):
+            owner = place.stat().st_uid if os.access(journal, os.X_OK) else Path(journal).stat().st_uid
+            return f"its socket is for user {owner} only, and this is user {os.getuid()}"
+        owner_pid = owner_of(journal)
+        if owner_pid is not None and not place.exists():
+            return f"process {owner_pid} has it open without a door (Runtime(door=False), or a tool)"
+    except OSError:
+        pass
+    if isinstance(trouble, RuntimeClosedError):
+        return "the program is leaving its Runtime"
+    if isinstance(trouble, CallRefusedError):
+        return str(trouble)
+    if not place.exists():
+        return f"there is no socket {SOCKET_FILE!r} in it"
+    return f"nobody listens at its socket {SOCKET_FILE!r} ({getattr(cause, 'strerror', None) or cause})"

@@ -1,0 +1,29 @@
+"""A client that speaks JSON: arguments and results are the JSON texts that travel, for callers without the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..actors.call_codec import CallCodec
+from .client import Client
+from .remote import RemoteMessenger
+from .wire import Raw
+
+
+class JsonMessenger(RemoteMessenger):
+    """Passes values on as they are."""
+
+    def encoded(self, codec: CallCodec | None, args: Sequence[Any], where: str) -> list[Raw]:  # noqa: ARG002
+        """The arguments, which are JSON texts already; the program converts them by its type hints."""
+        return [arg if isinstance(arg, Raw) else Raw(arg) for arg in args]
+
+    def value(self, codec: CallCodec | None, value: Raw, where: str) -> Any:  # noqa: ARG002
+        """The JSON text of a value."""
+        return value
+
+
+class JsonClient(Client):
+    """A ``Client`` whose arguments and results are ``msgspec.Raw``."""
+
+    _make_messenger = JsonMessenger

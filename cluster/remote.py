@@ -1,0 +1,174 @@
+"""What handles do in another process than their runtime: the calls of ``Messenger``, sent through a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..actors.call_codec import CallCodec
+from ..actors.definitions import WorkflowDefinition
+from ..actors.descriptions import History, WorkflowDescription
+from ..actors.errors import ResultTimeoutError, WorkflowClosedError
+from ..actors.messenger import handler_name
+from ..actors.options import check_request_id, check_text, microseconds
+from ..journal.ids import random_id
+from ..journal.payloads import PayloadConverter
+from ..journal.run_document import record_of
+from .connection import Connection, is_done
+from .wire import Raw, from_json, payload_of, value_of
+
+if TYPE_CHECKING:
+    from ..actors.handles import ActorRef, OnStall
+
+
+class RemoteMessenger:
+    """Talks to the runs of a runtime in another process on behalf of handles.
+
+    Attributes:
+        cluster: Name of the runtime, as addresses have it.
+    """
+
+    def __init__(self, cluster: str, connection: Connection, converter: PayloadConverter) -> None:
+        self.cluster = cluster
+        self._connection = connection
+        self._converter = converter
+
+    async def signal(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+    ) -> None:
+        """Send a signal; returns once it is durable."""
+        request_id = check_request_id(request_id) or random_id()
+        name, _codec, values = self._message(ref, "signal", handler, args)
+        body = {"args": values, "request_id": request_id}
+        await self._connection.call("POST", *_run(ref), "signals", name, query=_which(ref), body=body)
+
+    async def update(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+    ) -> Any:
+        """Send an update and wait for its answer."""
+        request_id = check_request_id(request_id) or random_id()
+        name, codec, values = self._message(ref, "update", handler, args)
+        body = {"args": values, "request_id": request_id}
+        answer = await self._connection.wait_for(
+            "POST", *_run(ref), "updates", name, query=_which(ref), body=body
+        )
+        return self.value(codec, answer["result"], f"result of update {name}")
+
+    async def query(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta | float
+    ) -> Any:
+        """Ask a query."""
+        seconds = microseconds("query timeout", limit) / 1_000_000
+        name, codec, values = self._message(ref, "query", handler, args)
+        body = {"args": values, "timeout": seconds}
+        data = await self._connection.call(
+            "POST", *_run(ref), "queries", name, query=_which(ref), body=body, wait=seconds
+        )
+        answer = msgspec.json.decode(data, type=dict[str, Raw])
+        return self.value(codec, answer["result"], f"result of query {name}")
+
+    async def cancel(self, ref: ActorRef[Any], reason: str) -> None:
+        """Ask the run to cancel itself."""
+        await self._control(ref, "cancel", reason, "cancelled")
+
+    async def terminate(self, ref: ActorRef[Any], reason: str) -> None:
+        """End the run at once."""
+        await self._control(ref, "terminate", reason, "terminated")
+
+    async def _control(self, ref: ActorRef[Any], verb: str, reason: str, end: str) -> None:
+        """Do something to a run as a whole; sent twice, it is done once, as it names the run.
+
+        Args:
+            ref: The run; the newest one of its id is looked up first.
+            verb: What is done.
+            reason: Why.
+            end: The status of a run that it has ended.
+        """
+        check_text("the reason", reason, may_be_empty=True)
+        run_id = ref.run_id
+        if run_id is None:
+            run_id = (await self.describe(ref)).run_id
+        sent = 0
+
+        def note() -> None:
+            nonlocal sent
+            sent += 1
+
+        try:
+            await self._connection.call(
+                "POST", *_run(ref), verb, query=_which(ref, run_id), body={"reason": reason}, sending=note
+            )
+        except WorkflowClosedError as error:
+            if sent < 2 or error.status != end:
+                raise  # else the first sending has ended it, and only its answer was lost
+
+    async def describe(self, ref: ActorRef[Any]) -> WorkflowDescription:
+        """Describe the run."""
+        data = await self._connection.call("GET", *_run(ref), query=_which(ref))
+        return msgspec.json.decode(data, type=WorkflowDescription)
+
+    async def history(self, ref: ActorRef[Any]) -> History:
+        """Read the run's durable events."""
+        found = from_json(await self._connection.call("GET", *_run(ref), "history", query=_which(ref)))
+        records = [(record["at"], record_of(record)) for record in found["records"]]
+        return History(found["workflow_id"], found["run_id"], records)
+
+    async def result(self, ref: ActorRef[Any], limit: timedelta | float | None, on_stall: OnStall) -> Any:
+        """Wait for the run's outcome, and return or raise it."""
+        seconds = None if limit is None else microseconds("result timeout", limit) / 1_000_000
+        if on_stall not in ("raise", "wait"):
+            raise ValueError(f"on_stall must be 'raise' or 'wait', not {on_stall!r}")
+        answer = await self._connection.wait_for(
+            "GET", *_run(ref), "result", query={**_which(ref), "on_stall": on_stall}, limit=seconds
+        )
+        if not is_done(answer):
+            raise ResultTimeoutError(
+                f"workflow {ref.workflow_id!r} had no result within {seconds:g} s; it goes on "
+                f"(waiting on: {from_json(answer['waiting_on'])})"
+            )
+        definition: WorkflowDefinition | None = ref._definition
+        codec = None if definition is None else definition.codec
+        return self.value(codec, answer["result"], f"result of {ref.workflow_id}")
+
+    def encoded(self, codec: CallCodec | None, args: Sequence[Any], where: str) -> list[Raw]:
+        """Check arguments and turn them into what travels, by their hints where those are known."""
+        if codec is None:
+            return [value_of(self._converter.encode(arg, where=where), where) for arg in args]
+        payloads, _ = codec.encode_args(self._converter, args)
+        return [value_of(payload, f"an argument of {codec.label}") for payload in payloads]
+
+    def _message(
+        self, ref: ActorRef[Any], kind: str, handler: Any, args: Sequence[Any]
+    ) -> tuple[str, CallCodec | None, list[Raw]]:
+        name = handler_name(kind, handler)
+        definition: WorkflowDefinition | None = ref._definition
+        found = None if definition is None else definition.handlers[kind].get(name)
+        codec = found.codec if found is not None else None if isinstance(handler, str) else _codec(handler)
+        return name, codec, self.encoded(codec, args, f"argument of {kind} {name}")
+
+    def value(self, codec: CallCodec | None, value: Raw, where: str) -> Any:
+        """A value that has travelled, by its hint where that is known."""
+        payload = payload_of(value)
+        if codec is None:
+            return self._converter.decode(payload, where=where)
+        return codec.decode_result(self._converter, payload)
+
+
+@lru_cache(maxsize=1000)
+def _codec(handler: Callable[..., Any]) -> CallCodec:
+    """The codec of a handler of which only the method is known."""
+    return CallCodec(handler, handler.__qualname__, skip_first=True)
+
+
+def _run(ref: ActorRef[Any]) -> tuple[str, str]:
+    return "workflows", ref.workflow_id
+
+
+def _which(ref: ActorRef[Any], run_id: str | None = None) -> dict[str, object]:
+    """The run and the type that a reference is bound to."""
+    kind = None if ref._definition is None else ref._definition.name
+    return {"run_id": run_id or ref.run_id, "type": kind}

@@ -1,0 +1,135 @@
+"""Handles for synchronous programs."""
+
+# The implementations below their overloads take `*args: *Ts`, or mypy refuses the overloads.
+# pyright: reportInvalidTypeVarUse=false
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, overload
+
+from .actors.descriptions import History, WorkflowDescription
+from .actors.handles import OnStall, WorkflowHandle
+from .actors.options import QUERY_TIMEOUT
+from .actors.typing import R, Ts
+from .loop_thread import LoopThread
+
+__all__ = ["BlockingHandle"]
+
+W = TypeVar("W")
+R_co = TypeVar("R_co", covariant=True)
+R2 = TypeVar("R2")
+
+
+class BlockingHandle(Generic[W, R_co]):
+    """A ``WorkflowHandle`` whose calls return when they are done; may be used from many threads.
+
+    Arguments and errors are those of ``WorkflowHandle``.
+    """
+
+    def __init__(self, handle: WorkflowHandle[W, R_co], thread: LoopThread) -> None:
+        self._handle = handle
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<BlockingHandle {self.address}>"
+
+    @property
+    def workflow_id(self) -> str:
+        """Its id."""
+        return self._handle.workflow_id
+
+    @property
+    def run_id(self) -> str | None:
+        """The run it is bound to; None is whichever run is the newest."""
+        return self._handle.run_id
+
+    @property
+    def address(self) -> str:
+        """``everact://<cluster>/<workflow id>[/<run id>]``; ``ref`` takes it."""
+        return self._handle.address
+
+    @overload
+    def signal(
+        self,
+        handler: Callable[[W, *Ts], Awaitable[None] | None],
+        /,
+        *args: *Ts,
+        request_id: str | None = None,
+    ) -> None: ...
+    @overload
+    def signal(self, handler: str, /, *args: Any, request_id: str | None = None) -> None: ...
+    def signal(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> None:
+        """Send a signal; returns once it is durable."""
+        self._thread.call(self._handle.signal, handler, *args, request_id=request_id)
+
+    @overload
+    def tell(
+        self,
+        handler: Callable[[W, *Ts], Awaitable[None] | None],
+        /,
+        *args: *Ts,
+        request_id: str | None = None,
+    ) -> None: ...
+    @overload
+    def tell(self, handler: str, /, *args: Any, request_id: str | None = None) -> None: ...
+    def tell(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> None:
+        """Send a signal; the same as ``signal``."""
+        self._thread.call(self._handle.tell, handler, *args, request_id=request_id)
+
+    @overload
+    def execute_update(
+        self, handler: Callable[[W, *Ts], Awaitable[R2]], /, *args: *Ts, request_id: str | None = None
+    ) -> R2: ...
+    @overload
+    def execute_update(
+        self, handler: Callable[[W, *Ts], R2], /, *args: *Ts, request_id: str | None = None
+    ) -> R2: ...
+    @overload
+    def execute_update(self, handler: str, /, *args: Any, request_id: str | None = None) -> Any: ...
+    def execute_update(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> Any:
+        """Send an update and wait for its answer."""
+        return self._thread.call(self._handle.execute_update, handler, *args, request_id=request_id)
+
+    @overload
+    def ask(
+        self, handler: Callable[[W, *Ts], Awaitable[R2]], /, *args: *Ts, request_id: str | None = None
+    ) -> R2: ...
+    @overload
+    def ask(self, handler: Callable[[W, *Ts], R2], /, *args: *Ts, request_id: str | None = None) -> R2: ...
+    @overload
+    def ask(self, handler: str, /, *args: Any, request_id: str | None = None) -> Any: ...
+    def ask(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> Any:
+        """Send an update and wait for its answer; the same as ``execute_update``."""
+        return self._thread.call(self._handle.ask, handler, *args, request_id=request_id)
+
+    @overload
+    def query(
+        self, handler: Callable[[W, *Ts], R], /, *args: *Ts, timeout: timedelta | float = QUERY_TIMEOUT
+    ) -> R: ...
+    @overload
+    def query(self, handler: str, /, *args: Any, timeout: timedelta | float = QUERY_TIMEOUT) -> Any: ...
+    def query(self, handler: Any, /, *args: *Ts, timeout: timedelta | float = QUERY_TIMEOUT) -> Any:
+        """Read the run's state through a query handler."""
+        return self._thread.call(self._handle.query, handler, *args, timeout=timeout)
+
+    def result(self, *, timeout: timedelta | float | None = None, on_stall: OnStall = "raise") -> R_co:
+        """Wait for the run's result."""
+        return self._thread.call(self._handle.result, timeout=timeout, on_stall=on_stall)
+
+    def describe(self) -> WorkflowDescription:
+        """Everything known of the run without running its code."""
+        return self._thread.call(self._handle.describe)
+
+    def fetch_history(self) -> History:
+        """All durable events of the run."""
+        return self._thread.call(self._handle.fetch_history)
+
+    def cancel(self, reason: str = "") -> None:
+        """Ask the run to cancel itself; returns once the request is durable."""
+        self._thread.call(self._handle.cancel, reason)
+
+    def terminate(self, reason: str = "") -> None:
+        """End the run at once, without running its code again."""
+        self._thread.call(self._handle.terminate, reason)

@@ -1,0 +1,217 @@
+"""The commands that talk to a running program, and those of them that read a closed journal."""
+
+import json
+import sys
+
+import pytest
+from support.door_program import Program
+
+from everact.cli import main
+
+
+@pytest.fixture
+def everact(monkeypatch, capsys, tmp_journal):
+    """Run a command in this process; returns the exit code, what it printed, and its errors."""
+
+    def call(*arguments, stdin=None, journal=tmp_journal):
+        if stdin is not None:
+            monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": stdin}))
+        monkeypatch.setattr(
+            sys, "argv", ["everact", *arguments, *(("--journal", str(journal)) if journal else ())]
+        )
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return left.value.code, out, err
+
+    return call
+
+
+@pytest.fixture
+def program(tmp_journal):
+    with Program(tmp_journal) as running:
+        yield running
+
+
+def data(answer):
+    code, out, err = answer
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+@pytest.mark.slow
+def test_a_run_from_its_start_to_its_end_and_after_the_program(everact, program):
+    code, out, err = everact("start", "Waits", '{"item": "tea", "count": 3}', "--id", "o-1")
+    assert (code, err) == (0, "")
+    assert out.startswith("'o-1' runs (run ")
+    started = data(everact("start", "Waits", "--id", "o-1", "--if-running", "attach", "--json"))
+    assert started["run_id"] in out
+    assert started["address"] == f"everact://local/o-1/{started['run_id']}"
+    assert everact("signal", "o-1", "hear", '"one"') == (0, "'hear' was received by 'o-1'\n", "")
+    assert data(everact("signal", "o-1", "hear", '"two"', "--request-id", "r", "--json")) == {}
+    assert data(everact("signal", "o-1", "hear", '"two"', "--request-id", "r", "--json")) == {}
+    assert data(everact("query", "o-1", "words")) == ["one", "two"]
+    assert data(everact("query", "o-1", "raw", "--json")) == {"result": {"$bytes": "AHJhdw=="}}
+    assert data(everact("update", "o-1", "add", '{"item": "three"}')) == 3
+    assert data(everact("update", "o-1", "until", '"one"', "--json")) == {"result": 0}
+    assert everact("count", "--status", "running") == (0, "1\n", "")
+    shown = everact("describe", "o-1")[1]
+    assert "status:           running\n" in shown
+    assert "waiting on:       condition at " in shown
+    assert data(everact("describe", "o-1", "--json"))["waiting_on"].startswith("condition at ")
+    code, out, err = everact("result", "o-1", "--timeout", "0.01")
+    assert (code, out) == (4, "")
+    assert err.startswith(
+        "everact: error: workflow 'o-1' had no result within 0.01 s; it goes on (waiting on: "
+    )
+    everact("signal", "o-1", "finish", '"end"')
+    answer = {"item": "one,two,three,end", "count": 3}
+    assert data(everact("result", "o-1")) == answer
+    assert data(everact("result", "o-1", "--run-id", started["run_id"], "--json")) == {"result": answer}
+    everact("start", "Waits", "--id", "o-2")
+    assert everact("cancel", "o-2", "--reason", "late") == (0, "'o-2' was asked to cancel itself\n", "")
+    code, out, err = everact("result", "o-2")
+    assert (code, out) == (1, "")
+    assert "workflow 'o-2' (run " in err
+    assert "was cancelled: late" in err
+    everact("start", "Waits", "--id", "o-3")
+    assert data(everact("terminate", "o-3", "--json")) == {}
+    everact("start", "Waits", "--id", "o-4")
+    commands = [
+        ("list",), ("list", "--json"), ("list", "--status", "running"), ("list", "--limit", "2"), ("count", "--json"),
+        ("describe", "o-1"), ("describe", "o-1", "--json"), ("history", "o-1"), ("history", "o-1", "--json"),
+        ("result", "o-1"), ("result", "o-2"), ("result", "o-3"), ("describe", "none"), ("result", "none"),
+        ("history", "o-1", "--run-id", "x"),
+    ]  # fmt: skip
+    running = [everact(*command) for command in commands]
+    assert "o-4" in running[0][1]
+    assert running[2][1].count("\n") < running[0][1].count("\n")
+    assert "the newest 2 (--limit)" in running[3][1]
+    assert ' SignalReceived {"name":"hear","args":["one"]' in running[7][1]
+    program.leave()
+    assert [everact(*command) for command in commands] == running
+    code, out, err = everact("result", "o-4")
+    assert (code, out) == (3, "")
+    assert "workflow 'o-4' is running and has no result yet. Start the program whose Runtime opens it" in err
+
+
+@pytest.mark.slow
+def test_what_changes_a_run_needs_the_program(everact, program, tmp_journal):
+    everact("start", "Waits", "--id", "w")
+    program.kill()
+    for command in (
+        ("start", "Waits"), ("signal", "w", "hear", '"x"'), ("query", "w", "words"), ("update", "w", "add", "{}"),
+        ("cancel", "w"), ("terminate", "w"),
+    ):  # fmt: skip
+        code, out, err = everact(*command)
+        assert (code, out) == (3, "")
+        assert err == (
+            f"everact: error: no running program answers for the journal '{tmp_journal}': nobody listens at its socket "
+            f"'everact.sock' (Connection refused). Start the program whose Runtime opens it; without it, `everact list "
+            f"| count | describe | history | result --journal {tmp_journal}` read the journal itself.\n"
+        )
+    assert data(everact("count", "--json")) == {"count": 1}
+
+
+@pytest.mark.slow
+def test_what_the_program_refuses_is_said_in_one_line(everact, program):
+    everact("start", "Waits", "--id", "w")
+    for command, says in (
+        (("start", "Nope"), "workflow type 'Nope' is not registered with this runtime; known: Free, Waits."),
+        (("start", "Waits", "--id", "w"), "workflow 'w' already exists"),
+        (
+            ("start", "Waits", "--if-running", "hope"),
+            "if_running must be one of 'fail', 'attach', 'replace', not 'h",
+        ),
+        (("start", "Waits", '{"itm": 1}'), "argument 'order' of workflow Waits: "),
+        (("start", "Waits", "1", "2"), "workflow Waits: "),
+        (("start", "Waits", "--request-id", "r"), "request_id needs an id"),
+        (("signal", "w", "heat", "1"), "workflow Waits has no signal 'heat'; it has: finish, hear"),
+        (("signal", "none", "hear", '"a"'), "no workflow 'none' in this journal"),
+        (("query", "w", "breaks"), "query 'breaks' raised KeyError"),
+        (("update", "w", "add", '{"item": ""}'), "update 'add' failed: NoItem: no item"),
+        (("list", "--status", "dead"), "status must be one of 'running'"),
+        (("signal", "", "hear"), "a workflow id must not be empty"),
+    ):
+        code, out, err = everact(*command)
+        assert (code, out) == (1, ""), command
+        assert err.startswith(f"everact: error: {says}"), command
+        assert err.count("\n") == 1
+
+
+def test_wrong_usage_is_said_before_anybody_is_asked(everact, tmp_path):
+    deep = tmp_path / "deep.json"
+    deep.write_bytes(b"[" * 100_000)
+    for command, says in (
+        (("signal", "w", "hear", "tea"), "'tea' is no JSON"),
+        (("signal", "w", "hear", "tea"), "a text needs its quotes: '\"tea\"'"),
+        (("start", "Waits", "{}", "--input-file", "x"), "in the command or in files, not in both"),
+        (
+            ("start", "Waits", "--input-file", "/nowhere/x"),
+            "--input-file /nowhere/x: No such file or directory",
+        ),
+        (("start", "Waits", "--input-file", str(deep)), "is no JSON"),
+        (("list", "--limit", "0"), "'--limit'"),
+        (("result", "w", "--timeout", "-1"), "'--timeout'"),
+        (("signal", "w"), "Missing argument"),
+    ):
+        code, out, err = everact(*command)
+        assert (code, out) == (2, ""), command
+        assert says in err.replace("\n", " "), command
+
+
+def test_a_journal_must_be_named_and_be_one(everact, tmp_path, monkeypatch):
+    code, _out, err = everact("list", journal=None)
+    assert code == 2
+    assert "Missing option '--journal'" in err
+    code, out, err = everact("list")
+    assert (code, out) == (1, "")
+    assert "there is no journal at " in err
+    monkeypatch.setenv("EVERACT_JOURNAL", str(tmp_path / "other"))
+    code, _out, err = everact("list", journal=None)
+    assert code == 1
+    assert f"there is no journal at '{tmp_path / 'other'}'" in err
+    (tmp_path / "file").write_text("")
+    assert everact("list", journal=tmp_path / "file")[0] == 1
+
+
+@pytest.mark.slow
+def test_arguments_come_from_files_and_from_standard_input(everact, program, tmp_path):
+    import io
+
+    (tmp_path / "order.json").write_text('{"item": "from a file",\n "count": 12345678901234567890}')
+    files = ("--input-file", str(tmp_path / "order.json"), "--input-file", "-")
+    everact("start", "Free", *files, "--id", "f", stdin=io.BytesIO(b'["\xc3\xa9"]'))
+    code, out, _err = everact("result", "f")
+    assert (code, json.loads(out)) == (0, [{"item": "from a file", "count": 12345678901234567890}, ["é"]])
+    everact("start", "Free", '{"$datetime": "2026-11-30T00:00:00Z"}', "1.50", "--id", "g")
+    assert json.loads(everact("result", "g")[1])[1] == 1.5
+
+
+@pytest.mark.slow
+def test_no_text_of_a_run_moves_the_cursor(everact, program):
+    everact("start", "Waits", "--id", "w\x1b[2J\n")
+    everact("signal", "w\x1b[2J\n", "hear", '"\\u001b[2J"')
+    for command in (("list",), ("describe", "w\x1b[2J\n"), ("history", "w\x1b[2J\n")):
+        code, out, _err = everact(*command)
+        assert code == 0
+        assert "\x1b" not in out
+        assert "w\\x1b[2J\\n" in out or "\\u001b" in out
+
+
+def test_the_commands_are_listed(everact):
+    code, out, _err = everact("--help", journal=None)
+    assert code == 0
+    for command in (
+        "list",
+        "count",
+        "describe",
+        "history",
+        "start",
+        "signal",
+        "query",
+        "update",
+        "result",
+        "cancel",
+    ):
+        assert f"  {command} " in out

@@ -1,0 +1,90 @@
+"""Workflows that tests call through a door, and a program that runs them."""
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from everact import ApplicationError, Runtime, workflow
+
+
+@dataclass
+class Order:
+    item: str
+    count: int = 1
+
+
+@workflow.defn
+class Waits:
+    """Waits until it is told a word, and gives back what it has heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.end: str | None = None
+
+    @workflow.run
+    async def run(self, order: Order | None = None) -> Order:
+        await workflow.wait_condition(lambda: self.end is not None)
+        if self.end == "fail":
+            raise ApplicationError("no stock", {"item": "tea"}, type="NoStock")
+        return Order(",".join([*self.heard, self.end or ""]), order.count if order else 0)
+
+    @workflow.signal
+    def hear(self, word: str) -> None:
+        self.heard.append(word)
+
+    @workflow.signal
+    def finish(self, word: str) -> None:
+        self.end = word
+
+    @workflow.query
+    def words(self) -> list[str]:
+        return self.heard
+
+    @workflow.query
+    def raw(self) -> bytes:
+        return b"\0raw"
+
+    @workflow.query
+    def breaks(self) -> str:
+        raise KeyError("nothing")
+
+    @workflow.update
+    def add(self, order: Order) -> int:
+        if not order.item:
+            raise ApplicationError("no item", order.count, type="NoItem")
+        self.heard.append(order.item)
+        return len(self.heard)
+
+    @add.validator
+    def check_add(self, order: Order) -> None:
+        if order.count < 0:
+            raise ValueError("count is negative")
+
+    @workflow.update
+    async def until(self, word: str) -> int:
+        await workflow.wait_condition(lambda: word in self.heard)
+        return self.heard.index(word)
+
+
+@workflow.defn
+class Free:
+    """Has no hints at all."""
+
+    @workflow.run
+    async def run(self, *values: Any) -> Any:
+        return list(values)
+
+
+WORKFLOWS = [Waits, Free]
+
+
+async def program(path: str) -> None:
+    async with Runtime(path, workflows=WORKFLOWS, grace=0.1):
+        print("ready", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+
+
+if __name__ == "__main__":
+    asyncio.run(program(os.fspath(sys.argv[1])))
