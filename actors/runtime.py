@@ -21,12 +21,12 @@ from ..journal.lmdb_store import MAP_SIZE, LmdbStore
 from ..journal.payload_limits import PayloadLimits
 from ..journal.payloads import PayloadConverter
 from ..journal.rewrite import Rewritten
-from ..journal.run_status import STATUSES
 from ..journal.space import LEAST_QUOTA, SpaceLimits
 from ..journal.store import JournalStore
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from . import start_policies
 from .activity import in_activity
+from .activity_handles import ActivityAccess
 from .activity_pool import ActivityPool
 from .addresses import SCHEME, AddressError, parse_address
 from .context import running_instance
@@ -41,14 +41,17 @@ from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
 from .handles import WorkflowHandle
 from .housekeeping import SLICE
+from .memos import encode_memo
 from .messenger import Messenger
 from .options import (
     GRACE,
     StartOptions,
     byte_count,
     check_request_id,
+    check_status,
     check_text,
     check_workflow_id,
+    each,
     microseconds,
     positive_count,
     selection_of,
@@ -63,7 +66,7 @@ from .typing import R, Ts, W, WorkflowClass
 Durability = Literal["fsync", "os"]
 
 
-class Runtime:
+class Runtime(ActivityAccess):
     """Durable workflows in one process.
 
     Use it as ``async with Runtime(...) as runtime``: entering opens the journal and carries on with every run
@@ -141,7 +144,7 @@ class Runtime:
         self._clock = clock or SystemClock()
         self._limits = (max_concurrent_activities, max_activity_threads)
         self._max_cached = max_cached_workflows
-        self._codecs = tuple(_each("codecs", codecs))
+        self._codecs = tuple(each("codecs", codecs))
         for codec in self._codecs:
             if not isinstance(codec, PayloadCodec):
                 raise TypeError(f"codecs must be PayloadCodec objects, not {codec!r}")
@@ -149,9 +152,9 @@ class Runtime:
             raise TypeError(f"payload_limits must be a PayloadLimits, not {payload_limits!r}")
         self._payload_limits = payload_limits
         self._converter = PayloadConverter(
-            trust_pickle=trust_pickle, converters=_each("converters", converters)
+            trust_pickle=trust_pickle, converters=each("converters", converters)
         )
-        self._registry = Registry(_each("workflows", workflows), _each("activities", activities))
+        self._registry = Registry(each("workflows", workflows), each("activities", activities))
         self._shard: Shard | None = None
         self._leaving = False
         self._is_forsaken = False
@@ -336,6 +339,7 @@ class Runtime:
             definition,
             workflow_id,
             payloads,
+            encode_memo(self._converter, options.get("memo")),
             is_new_id="id" not in options,
             if_running=if_running,
             if_closed=if_closed,
@@ -411,7 +415,7 @@ class Runtime:
             TypeError: The limit is no int.
             ValueError: The limit is not positive, or the status is unknown.
         """
-        _check_status(status)
+        check_status(status)
         if limit is not None:
             positive_count("limit", limit)
         found: list[WorkflowSummary] = []
@@ -427,7 +431,7 @@ class Runtime:
 
     async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count durable runs; arguments and errors as for ``list_workflows``."""
-        _check_status(status)
+        check_status(status)
         return self._open().index.count(workflow_type, status)
 
     async def purge(
@@ -486,14 +490,3 @@ class Runtime:
             JournalError: The journal is in memory, or is being compacted already.
         """
         return await self._open().housekeeping.compact()
-
-
-def _check_status(status: str | None) -> None:
-    if status is not None and status not in STATUSES:
-        raise ValueError(f"status must be one of {', '.join(map(repr, STATUSES))}, not {status!r}")
-
-
-def _each(option: str, given: Iterable[Any]) -> Iterable[Any]:
-    if isinstance(given, str) or not hasattr(given, "__iter__") or isinstance(given, type):
-        raise TypeError(f"{option} must be a list, not {given!r}")
-    return given

@@ -451,7 +451,7 @@ def _utc(at: int) -> datetime:
 
 def uuid4() -> uuid.UUID:
     """A random id that is the same on replay."""
-    return current_instance("uuid4()").uuid4()
+    return uuid.UUID(int=current_instance("uuid4()").random("uuid4").getrandbits(128), version=4)
 
 
 def random(stream: str = "") -> random_module.Random:

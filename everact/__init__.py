@@ -13,6 +13,7 @@ if _util.find_spec(f"{__name__}.actors") is None:
 
 from . import activity, exceptions, payloads, workflow
 from ._version import __version__
+from .actors.activity_handles import AsyncActivityHandle
 from .actors.addresses import Address
 from .actors.descriptions import History, HistoryEvent, WorkflowDescription, WorkflowSummary
 from .actors.errors import ActivityError, ApplicationError, FailureError
@@ -26,6 +27,7 @@ __all__ = [
     "ActorRef",
     "Address",
     "ApplicationError",
+    "AsyncActivityHandle",
     "EveractError",
     "FailureError",
     "History",
