@@ -199,7 +199,11 @@ class ActivityPool:
         attempt.details = payloads
         if now >= attempt.note_after and not attempt.ended:
             attempt.note_after = now + NOTE_INTERVAL
-            self._call(self.note, attempt)
+            self._call(self._note_beat, attempt)
+
+    def _note_beat(self, attempt: Attempt) -> None:
+        if not attempt.ended:  # otherwise they went with its end
+            self.note(attempt)
 
     def note(self, attempt: Attempt, deadline: int = 0) -> None:
         """Tell the journal that an attempt has begun, and what its heartbeats say."""

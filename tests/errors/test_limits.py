@@ -67,7 +67,7 @@ async def test_options_at_the_call():
                 with refuses(
                     TypeError,
                     "unknown activity option 'timeout'; known: cancellation_type, heartbeat_timeout, retry_policy, "
-            "schedule_to_close_timeout, schedule_to_start_timeout, start_to_close_timeout",
+                    "schedule_to_close_timeout, schedule_to_start_timeout, start_to_close_timeout",
                 ):
                     call(charge, timeout=5)
                 with refuses(TypeError, "retry_policy must be a RetryPolicy, not 3"):

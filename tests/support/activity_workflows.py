@@ -24,6 +24,7 @@ async def climbs(top: int) -> int:
 
 @activity.defn
 async def rests() -> None:
+    activity.heartbeat("resting")
     await asyncio.Event().wait()
 
 
