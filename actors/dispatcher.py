@@ -155,8 +155,9 @@ class Dispatcher:
         event = outcome_event(
             pending, outcome, self._now(), self._jitter, is_cancelled=is_cancelled, details=details
         )
-        if pending.scheduled.limits is not None:
-            self._timers.note_dead(1)
+        limits = pending.scheduled.limits
+        if limits is not None:
+            self._timers.note_dead((limits.schedule_to_start > 0) + (limits.schedule_to_close > 0))
         shard = actor.shard
         if shard.coder is None and not (type(outcome) is Payload and len(outcome.data) <= shard.sizes.quick):
             try:
