@@ -207,6 +207,7 @@ class ActivityPool:
 
     def note(self, attempt: Attempt, deadline: int = 0) -> None:
         """Tell the journal that an attempt has begun, and what its heartbeats say."""
+        fault_point("activity.note.before")
         attempt.noted = attempt.details
         event = ev.AttemptNoted(attempt.scheduled.command, attempt.number, attempt.details, deadline)
         attempt.actor.put(event)

@@ -11,6 +11,7 @@ from ..journal import events as ev
 from ..journal.clock import Clock
 from ..journal.errors import PayloadCodecError, PayloadTooLargeError
 from ..journal.failures import Failure, full_text
+from ..journal.fault_points import fault_point
 from ..journal.fold import PendingActivity
 from ..journal.payloads import Payload
 from .activity_info import timeout_failure
@@ -133,6 +134,7 @@ class Dispatcher:
         self, actor: WorkflowActor, pending: PendingActivity, outcome: Payload | Failure, reply: Reply
     ) -> None:
         """Take the outcome that somebody outside has for the present attempt."""
+        fault_point("activity.complete.before")
         attempt = actor.attempts.pop(pending.scheduled.command, None)
         details: tuple[Payload, ...] = ()
         if attempt is not None:
@@ -187,6 +189,7 @@ class Dispatcher:
         pending = actor.state.activities.get(command)
         if pending is None or command in actor.outcomes:
             return
+        fault_point("activity.cancel.before")
         attempt = actor.attempts.get(command)
         if pending.deadline or (attempt is not None and (attempt.is_detached or self.pool.cancel(attempt))):
             return  # it will say so; whoever completes it from outside learns of it by the next heartbeat

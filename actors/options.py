@@ -88,7 +88,8 @@ class RetryPolicy:
 
     Attributes:
         initial_interval: Wait before the second attempt, a timedelta or seconds; more than zero.
-        backoff_coefficient: The wait is multiplied by this for each further attempt; 1 or more.
+        backoff_coefficient: The wait is multiplied by this for each further attempt; 1 or more. 1 keeps it as it is.
+        increment: So much is added to the wait for each further attempt, likewise, zero or more.
         maximum_interval: Longest wait, likewise.
         maximum_attempts: Attempts in all; 0 is no limit.
         jitter: The wait varies by this share both ways, 0 to 1.
@@ -104,6 +105,7 @@ class RetryPolicy:
     jitter: float = 0.1
     retry_on: Sequence[type[BaseException] | str] | None = None
     non_retryable_error_types: Sequence[type[BaseException] | str] = ()
+    increment: timedelta | float = 0
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -115,6 +117,7 @@ class RetryPolicy:
         initial = positive_microseconds("RetryPolicy.initial_interval", self.initial_interval)
         if positive_microseconds("RetryPolicy.maximum_interval", self.maximum_interval) < initial:
             raise ValueError("RetryPolicy.maximum_interval is shorter than initial_interval")
+        microseconds("RetryPolicy.increment", self.increment)
         for name in ("backoff_coefficient", "jitter"):
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int | float):
@@ -149,6 +152,7 @@ class RetryPolicy:
             jitter=float(self.jitter),
             retry_on=None if self.retry_on is None else tuple(map(_class_name, self.retry_on)),
             non_retryable=tuple(map(_class_name, self.non_retryable_error_types)),
+            increment=microseconds("increment", self.increment),
         )
         return None if record == RetryRecord() else record
 

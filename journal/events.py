@@ -26,6 +26,7 @@ class RetryRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     jitter: float = 0.1
     retry_on: tuple[str, ...] | None = None
     non_retryable: tuple[str, ...] = ()
+    increment: int = 0
 
 
 class LimitsRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):

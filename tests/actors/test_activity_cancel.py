@@ -207,7 +207,9 @@ async def test_an_error_on_the_way_out_is_no_further_attempt(colour):
         except asyncio.CancelledError:
             raise ValueError("clean-up failed") from None
 
-    Fails.fn = activity.defn(name="waits", retry_policy=QUICK)(waits if colour == "async" else waits_in_thread)
+    Fails.fn = activity.defn(name="waits", retry_policy=QUICK)(
+        waits if colour == "async" else waits_in_thread
+    )
     W = canceller(Fails, WAIT)
     async with hosted(MemoryJournal(), W, activities=[Fails.fn]) as runtime:
         handle = await runtime.spawn(W.run)
@@ -229,7 +231,9 @@ async def test_one_that_never_ends_is_waited_for_until_its_limit():
         runtime._shard.dispatcher.pool._deadlines._check()
         result = await handle.result()
         told.may_end.set()
-    assert result.startswith("cancelled: attempt 1 of activity 'waits' took longer than start_to_close_timeout=30 s")
+    assert result.startswith(
+        "cancelled: attempt 1 of activity 'waits' took longer than start_to_close_timeout=30 s"
+    )
 
 
 async def test_one_that_waits_for_its_next_attempt_is_over_at_once():
@@ -425,7 +429,9 @@ async def test_code_that_cancels_in_another_way_than_it_did_is_held():
 
 
 def test_an_unknown_way_to_cancel_is_named():
-    with pytest.raises(ValueError, match="cancellation_type must be one of 'try_cancel', 'wait_canc.*not 'wait'"):
+    with pytest.raises(
+        ValueError, match="cancellation_type must be one of 'try_cancel', 'wait_canc.*not 'wait'"
+    ):
         activity.defn(cancellation_type="wait")(lambda_async(None))
 
 

@@ -280,7 +280,9 @@ async def test_limits_that_are_over_leave_no_timers_behind(keeps_code):
         assert len(runtime._shard.timers._heap) < 2500
 
 
-@pytest.mark.parametrize("option", ["schedule_to_start_timeout", "schedule_to_close_timeout", "heartbeat_timeout"])
+@pytest.mark.parametrize(
+    "option", ["schedule_to_start_timeout", "schedule_to_close_timeout", "heartbeat_timeout"]
+)
 def test_limits_are_checked_where_they_are_given(option):
     for wrong, error in ((0, ValueError), (-1, ValueError), ("5", TypeError), (True, TypeError)):
         with pytest.raises(error, match=option):

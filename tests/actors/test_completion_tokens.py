@@ -319,7 +319,8 @@ async def test_that_an_attempt_is_left_goes_through_a_failed_commit():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error"), [("", ValueError), ("abc", ValueError), ("öö", ValueError), (7, TypeError), (b"x", TypeError)]
+    ("wrong", "error"),
+    [("", ValueError), ("abc", ValueError), ("öö", ValueError), (7, TypeError), (b"x", TypeError)],
 )
 async def test_what_is_no_token_is_named(wrong, error):
     it = Outside()

@@ -190,7 +190,12 @@ async def test_details_that_cannot_be_stored_are_an_error_of_the_call():
 
 
 def test_heartbeats_belong_into_activities():
-    for call in (activity.heartbeat, activity.is_cancelled, activity.is_shutting_down, activity.raise_complete_async):
+    for call in (
+        activity.heartbeat,
+        activity.is_cancelled,
+        activity.is_shutting_down,
+        activity.raise_complete_async,
+    ):
         with pytest.raises(NotInActivityError, match=call.__name__):
             call()
     with pytest.raises(NotInActivityError, match="heartbeat_details"):

@@ -111,7 +111,7 @@ async def test_an_error_of_the_function_is_recorded_too():
             handle = await runtime.spawn(it.W.run, id="a", if_running="attach")
             await settled(runtime)
             seen.append(await handle.query(it.W.look))
-    assert seen == ['"KeyError: \'gone\'"'] * 2
+    assert seen == ["\"KeyError: 'gone'\""] * 2
     assert calls == [1]
 
 
@@ -190,7 +190,9 @@ async def test_code_that_lost_a_side_effect_is_held():
     async with hosted(journal, New) as runtime:
         handle = runtime.ref("a", New)
         await handle.signal(New.end)
-        with pytest.raises(WorkflowHeldError, match="journal has command 1: a side effect, the code did nothing more"):
+        with pytest.raises(
+            WorkflowHeldError, match="journal has command 1: a side effect, the code did nothing more"
+        ):
             await handle.result()
 
 

@@ -175,7 +175,7 @@ BYTES = {
     "WorkflowTerminated": ("94a1549192a27774a4617761799090"),
 }
 #: Bytes by which events have grown since: new fields, with nothing in them.
-GROWN = {"WorkflowStarted": 2, "AttemptFailed": 1, "ActivityScheduled": 1, "ActivityCancelRequested": 1}
+GROWN = {"WorkflowStarted": 2, "AttemptFailed": 1, "ActivityScheduled": 2, "ActivityCancelRequested": 1}
 
 
 def classes():
@@ -194,7 +194,7 @@ def test_the_failure_and_retry_records_keep_their_field_order():
     )  # fmt: skip
     assert ev.RetryRecord.__struct_fields__ == (
         "initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts", "jitter",
-        "retry_on", "non_retryable",
+        "retry_on", "non_retryable", "increment",
     )  # fmt: skip
     assert ev.LimitsRecord.__struct_fields__ == ("schedule_to_start", "schedule_to_close", "heartbeat")
     assert ev.Turn.__struct_fields__ == ("inputs", "outputs", "delivers")
@@ -204,7 +204,7 @@ def test_the_failure_and_retry_records_keep_their_field_order():
 
 def test_the_default_retry_policy_of_the_format_never_changes():
     """A stored None means these figures, whatever newer versions of Everact take as their default."""
-    assert msgspec.structs.astuple(ev.RetryRecord()) == (1_000_000, 2.0, 60_000_000, 10, 0.1, None, ())
+    assert msgspec.structs.astuple(ev.RetryRecord()) == (1_000_000, 2.0, 60_000_000, 10, 0.1, None, (), 0)
 
 
 def test_there_is_a_sample_of_every_event():
