@@ -112,6 +112,7 @@ class ActivityPool:
         self._running: set[Attempt] = set()
         self._all_done: asyncio.Future[None] | None = None
         self._all_gone: asyncio.Future[None] | None = None
+        self._cut: set[Attempt] = set()
         self._accepting = True
         self.lost_threads: list[str] = []
 
@@ -249,7 +250,8 @@ class ActivityPool:
         cut = [attempt for attempt in self._running if not attempt.ended]
         for attempt in [*cut, *(one for one in self._running if one.is_abandoned)]:
             self.withdraw(attempt)
-        if self._running:  # let their finally blocks run, but wait for nobody who refuses to end
+        self._cut = {one for one in self._running if one.task is not None}.union(cut) & self._running
+        if self._cut:  # let their finally blocks run, but wait for nobody who refuses to end
             self._all_gone = self._loop.create_future()
             await asyncio.wait([self._all_gone], timeout=CUT_PATIENCE)
         for attempt in cut:  # what they have said goes to the next attempt, and the wait for a slot is over
@@ -342,7 +344,7 @@ class ActivityPool:
     def _check_drained(self) -> None:
         if self._all_done is not None and not self._all_done.done() and not self._wanted():
             self._all_done.set_result(None)
-        if self._all_gone is not None and not self._all_gone.done() and not self._running:
+        if self._all_gone is not None and not self._all_gone.done() and not self._cut & self._running:
             self._all_gone.set_result(None)
 
     def _expired(self, attempt: Attempt) -> None:
