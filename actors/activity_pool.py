@@ -248,9 +248,10 @@ class ActivityPool:
                 )
                 await asyncio.wait([self._all_done], timeout=grace - QUIET_GRACE)
         cut = [attempt for attempt in self._running if not attempt.ended]
-        for attempt in [*cut, *(one for one in self._running if one.is_abandoned)]:
+        told = [*cut, *(one for one in self._running if one.is_abandoned and one.ended)]
+        for attempt in told:
             self.withdraw(attempt)
-        self._cut = {one for one in self._running if one.task is not None}.union(cut) & self._running
+        self._cut = {one for one in self._running if one.task is not None}.union(told) & self._running
         if self._cut:  # let their finally blocks run, but wait for nobody who refuses to end
             self._all_gone = self._loop.create_future()
             await asyncio.wait([self._all_gone], timeout=CUT_PATIENCE)
