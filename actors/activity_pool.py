@@ -203,7 +203,8 @@ class ActivityPool:
             self._call(self._note_beat, attempt)
 
     def _note_beat(self, attempt: Attempt) -> None:
-        if not attempt.ended:  # otherwise they went with its end
+        # One that has ended took them along; without room they wait for that (R22).
+        if not attempt.ended and attempt.actor.shard.intake.full is None:
             self.note(attempt)
 
     def note(self, attempt: Attempt, deadline: int = 0) -> None:

@@ -143,6 +143,33 @@ async def test_the_journal_hears_of_many_heartbeats_now_and_then_only():
         assert pending.has_begun
 
 
+async def test_a_full_journal_hears_of_heartbeats_when_there_is_room():
+    """R22: the headroom is for what ends something."""
+    clock = ManualClock()
+    go, said = asyncio.Event(), []
+
+    @activity.defn(retry_policy=RetryPolicy(maximum_attempts=1))
+    async def climb() -> None:
+        while True:
+            await go.wait()
+            go.clear()
+            said.append(len(said))
+            activity.heartbeat(said[-1])
+
+    W = caller(climb)
+    async with hosted(MemoryJournal(), W, activities=[climb], clock=clock) as runtime:
+        handle = await runtime.spawn(W.run, id="a")
+        for full in (True, False):
+            runtime._shard.intake.full = object() if full else None
+            count = len(said)
+            go.set()
+            await until(lambda count=count: len(said) == count + 1)
+            await settled(runtime)
+            clock.advance(NOTE_INTERVAL + 1)
+        noted = [e.event.details[0].data for e in await handle.fetch_history() if e.kind == "AttemptNoted"]
+        assert noted == [b"1"]
+
+
 async def test_a_heartbeat_is_no_turn_of_the_code_and_replays():
     over = asyncio.Event()
 

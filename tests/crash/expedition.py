@@ -130,7 +130,14 @@ async def main(path):
     from everact.actors import activity_pool
 
     activity_pool.NOTE_INTERVAL = 0.0
-    async with Runtime(path, workflows=[Expedition], activities=[use, climb, rest, ask]) as runtime:
+    activities = [use, climb, rest, ask]
+    async with Runtime(
+        path,
+        workflows=[Expedition],
+        activities=activities,
+        max_concurrent_activities=3,
+        max_activity_threads=2,
+    ) as runtime:
         async with asyncio.TaskGroup() as group:
             for number in range(RUNS):
                 group.create_task(one(runtime, number))

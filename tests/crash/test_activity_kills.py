@@ -1,4 +1,7 @@
-"""SIGKILL while activities are followed closely: what was said, asked and answered is there in the next life."""
+"""SIGKILL while activities are followed closely: what was said, asked and answered is there in the next life.
+
+Few slots: what died with a process holds none in the next one (F11).
+"""
 
 import json
 import os
