@@ -11,8 +11,9 @@ from support.codecs import InThreads
 from support.hosting import gate, hosted, kinds, settled, tick, until
 
 from everact import ActivityError, RetryPolicy, activity, workflow
-from everact.exceptions import WorkflowCancelledError, WorkflowHeldError
+from everact.exceptions import CommitUnknownError, WorkflowCancelledError, WorkflowHeldError
 from everact.journal import events as ev
+from everact.journal.fault_points import armed
 from everact.journal.memory_store import MemoryJournal
 
 WAIT = "wait_cancellation_completed"
@@ -321,6 +322,42 @@ async def test_after_a_restart_what_was_asked_to_stop_is_over(codecs):
     async with hosted(journal, W, activities=[told.fn], codecs=codecs) as runtime:
         assert await runtime.ref("a", W).result() == "cancelled"
     assert not told.begun.is_set()
+
+
+@CODECS
+@pytest.mark.parametrize("bad", range(1, 5))
+@COLOURS
+async def test_a_cancel_that_waits_goes_through_failed_commits(colour, bad, codecs):
+    """R5: whichever commit fails, the activity is told once it is durable, and its end is not lost."""
+    told = Told(colour)
+    W = canceller(told, WAIT)
+    async with hosted(MemoryJournal(), W, activities=[told.fn], codecs=codecs) as runtime:
+        handle = await runtime.spawn(W.run)
+        await until(told.begun.is_set)
+        await settled(runtime)
+        passes = []
+
+        def fail():
+            passes.append(1)
+            if len(passes) == bad:
+                raise OSError("disk")
+
+        with armed("journal.commit.before", fail):
+            while True:
+                try:
+                    await handle.signal(W.end, request_id="end")
+                    break
+                except CommitUnknownError:
+                    assert len(passes) >= bad
+            while True:
+                try:
+                    assert await handle.result() == "cancelled"
+                    break
+                except CommitUnknownError:  # it waited for the very commit that failed
+                    assert len(passes) >= bad
+        history = await handle.fetch_history()
+    assert told.seen == [True]
+    assert kinds(history).count("ActivityCancelled") == 1
 
 
 @pytest.mark.parametrize("cancellation", ["try_cancel", WAIT, "abandon"])
