@@ -17,6 +17,8 @@ from .attempts import RECHECK, Attempt
 
 #: The journal hears of one attempt's heartbeats at most this often, in seconds.
 NOTE_INTERVAL = 10.0
+#: Fewer entries than this are not worth a sweep.
+_SMALL = 1024
 #: A loop that comes to its timers later than this was kept from its work, in seconds.
 STALL = 0.25
 
@@ -38,6 +40,7 @@ class HeartbeatWatch:
         self._expired = expired
         self._heap: list[tuple[float, int, Attempt]] = []
         self._order = count()
+        self._sweep_at = _SMALL
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, attempt: Attempt) -> None:
@@ -82,6 +85,10 @@ class HeartbeatWatch:
 
     def _push(self, attempt: Attempt, deadline: float) -> None:
         heapq.heappush(self._heap, (deadline, next(self._order), attempt))
+        if len(self._heap) > self._sweep_at:  # an entry is not taken out when its attempt ends
+            self._heap[:] = [entry for entry in self._heap if not entry[2].ended]
+            heapq.heapify(self._heap)
+            self._sweep_at = max(_SMALL, 2 * len(self._heap))
         if self._timer is None or self._heap[0][2] is attempt:
             self._wait()
 

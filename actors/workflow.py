@@ -200,7 +200,11 @@ class ActivityHandle(Protocol[R_co]):
         ...
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Ask the activity to stop, and stop waiting for it."""
+        """Cancel the activity in the way of its ``cancellation_type``."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether it has ended by being cancelled."""
         ...
 
     def done(self) -> bool:

@@ -264,7 +264,7 @@ async def test_a_time_out_of_an_attempt_is_repeated_and_one_of_the_whole_is_not(
 async def test_limits_that_are_over_leave_no_timers_behind(keeps_code):
     clock = ManualClock()
 
-    @activity.defn(schedule_to_start_timeout=60, schedule_to_close_timeout=86_400)
+    @activity.defn(schedule_to_start_timeout=60, schedule_to_close_timeout=86_400, heartbeat_timeout=3600)
     async def quick() -> None:
         pass
 
@@ -278,6 +278,7 @@ async def test_limits_that_are_over_leave_no_timers_behind(keeps_code):
     async with hosted(MemoryJournal(), W, activities=[quick], clock=clock) as runtime:
         await runtime.execute(W.run)
         assert len(runtime._shard.timers._heap) < 2500
+        assert len(runtime._shard.dispatcher.pool.heartbeats._heap) < 1100
 
 
 @pytest.mark.parametrize(

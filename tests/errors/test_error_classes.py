@@ -54,7 +54,14 @@ ARGUMENTS = {
 #: Programs have their own errors.
 PROGRAMS = ("everact.bench", "everact.cli", "everact.demo")
 #: Errors that leave by another way than as an exception of a public call.
-INTERNAL = {"WorkflowCrashedError", "PausedError", "Trouble", "TurnAborted", "RunDiscarded"}
+INTERNAL = {
+    "CompleteAsyncError",
+    "WorkflowCrashedError",
+    "PausedError",
+    "Trouble",
+    "TurnAborted",
+    "RunDiscarded",
+}
 
 
 def every_error() -> dict[str, type[BaseException]]:
