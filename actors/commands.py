@@ -10,12 +10,19 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from ..journal.events import TRY_CANCEL, WAIT_CANCELLED
-from ..journal.payloads import Payload
+from ..journal.payloads import Payload, PayloadConverter
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
 
 Decode = Callable[[Payload], Any]
+
+
+def result_decoder(converter: PayloadConverter, hint: Any, name: str) -> Decode:
+    """A decoder of an activity's result by an explicit type."""
+    decode = converter.decoder_for(hint)
+    where = f"result of activity {name}"
+    return lambda payload: decode(payload, where)
 
 
 class CommandFuture(asyncio.Future[Any]):

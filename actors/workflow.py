@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
 
 from ..journal.failures import clean
-from .commands import Decode
+from .commands import Decode, result_decoder
 from .context import current_instance, running_instance
 from .definitions import (
     DEFINITION,
@@ -253,7 +253,7 @@ def _schedule(call: str, activity: Any, args: tuple[Any, ...], options: dict[str
         definition = instance.activity_named(activity)
         decode: Decode | None = None
         if "result_type" in options:
-            decode = instance.decoder_for(options.pop("result_type"), activity)
+            decode = result_decoder(instance._converter, options.pop("result_type"), activity)
         return instance.schedule_activity(definition, args, None, options, decode, depth=3)
     return instance.schedule_activity(activity_definition(activity), args, None, options, depth=3)
 

@@ -397,12 +397,6 @@ class WorkflowInstance:
             raise ActivityNotRegisteredError(name, list(self._activities))
         return definition
 
-    def decoder_for(self, hint: Any, name: str) -> Decode:
-        """A decoder of an activity's result by an explicit type."""
-        decode = self._converter.decoder_for(hint)
-        where = f"result of activity {name}"
-        return lambda payload: decode(payload, where)
-
     def cancel_activity(self, command: int, mode: int) -> None:
         """Record that an activity is no longer wanted; ``mode`` as of ``ActivityCancelRequested``."""
         if self.read_only:

@@ -143,6 +143,7 @@ async def test_it_is_durable_before_anything_that_the_turn_decides_leaves():
                     handle = await runtime.spawn(W.run, id="a", if_running="attach", if_closed="attach")
                 except Exception as error:
                     assert type(error).__name__ == "CommitUnknownError"
+                    await asyncio.sleep(0)  # let the rebuild go on
         await handle.result()
     assert calls == [1, 1]
     assert gated.calls == ["2"]
