@@ -37,12 +37,22 @@ def replay(instance: WorkflowInstance, records: Iterable[tuple[int, ev.Record]])
         deliveries = deliveries_of(record, first, received)
         if not deliveries:
             continue
-        actual = instance.turn(at, deliveries)
+        if record.outputs:
+            instance.recorded = {
+                event.command: event for event in record.outputs if type(event) is ev.SideEffectRecorded
+            }
+        try:
+            actual = instance.turn(at, deliveries)
+        except WorkflowCrashedError:
+            if instance.has_diverged:
+                _compare(instance, record.outputs, instance._outputs, first, common)
+            raise
         if actual != list(record.outputs):
             common = _compare(instance, record.outputs, actual, first, common)
         elif actual:
             common = _describe(actual[-1])
     instance.replaying = False
+    instance.recorded = {}
     instance.places.clear()
 
 
@@ -99,8 +109,14 @@ def _identity(event: ev.Event | None) -> tuple[object, ...]:
             return ("activity", event.command, event.activity_type)
         case ev.TimerStarted():
             return ("timer", event.command, event.duration)
-        case ev.ActivityCancelRequested() | ev.TimerCancelled():
+        case ev.ActivityCancelRequested():
+            return (type(event), event.command, event.mode)
+        case ev.TimerCancelled():
             return (type(event), event.command)
+        case ev.SideEffectRecorded():
+            return (type(event), event.command)
+        case ev.MemoUpserted():
+            return (type(event), *sorted(event.names))
         case ev.UpdateCompleted() | ev.UpdateFailed():
             return ("update", event.update)
         case ev.HandlerFailed():
@@ -118,9 +134,14 @@ def _describe(event: ev.Event | None) -> str:
         case ev.TimerStarted():
             return f"command {event.command}: a timer of {event.duration / 1_000_000:g} s"
         case ev.ActivityCancelRequested():
-            return f"the cancel of activity command {event.command}"
+            how = ("", ", waiting until it is over", ", letting it go on")[event.mode]
+            return f"the cancel of activity command {event.command}{how}"
         case ev.TimerCancelled():
             return f"the cancel of timer command {event.command}"
+        case ev.SideEffectRecorded():
+            return f"command {event.command}: a side effect"
+        case ev.MemoUpserted():
+            return f"new values of the memo ({', '.join(event.names)})"
         case ev.UpdateCompleted() | ev.UpdateFailed():
             return f"the answer to the update of event {event.update}"
         case ev.HandlerFailed():
@@ -137,6 +158,6 @@ def _describe(event: ev.Event | None) -> str:
 
 def _place_of(instance: WorkflowInstance, got: ev.Event | None) -> str:
     """``file:line`` of the call that differs; where run waits when a call is missing."""
-    if isinstance(got, ev.ActivityScheduled | ev.TimerStarted):
+    if isinstance(got, ev.ActivityScheduled | ev.TimerStarted | ev.SideEffectRecorded):
         return instance.places[got.command]
     return suspended_at(instance.main)

@@ -36,9 +36,23 @@ class PendingActivity:
         attempt: Number of the attempt that runs or will run next, from 1; the fence of its result.
         next_at: When the next attempt may start, microseconds; 0 is at once.
         last_failure: Why the attempt before failed.
+        details: What heartbeats have said last, of this attempt or an earlier one.
+        has_begun: Whether the journal knows that the present attempt has begun.
+        deadline: When somebody else must have completed it, microseconds; 0 while its own code is to do that.
+        cancel: How the run has cancelled it: ``WAIT_CANCELLED``, ``ABANDON``, or 0 for not at all.
     """
 
-    __slots__ = ("attempt", "last_failure", "next_at", "scheduled", "scheduled_at")
+    __slots__ = (
+        "attempt",
+        "cancel",
+        "deadline",
+        "details",
+        "has_begun",
+        "last_failure",
+        "next_at",
+        "scheduled",
+        "scheduled_at",
+    )
 
     def __init__(self, scheduled: ev.ActivityScheduled, scheduled_at: int) -> None:
         self.scheduled = scheduled
@@ -46,12 +60,31 @@ class PendingActivity:
         self.attempt = 1
         self.next_at = 0
         self.last_failure: Failure | None = None
+        self.details: tuple[Payload, ...] = ()
+        self.has_begun = False
+        self.deadline = 0
+        self.cancel = 0
 
     def copy(self) -> PendingActivity:
         """One like it."""
         other = PendingActivity(self.scheduled, self.scheduled_at)
-        other.attempt, other.next_at, other.last_failure = self.attempt, self.next_at, self.last_failure
+        for name in PendingActivity.__slots__:
+            setattr(other, name, getattr(self, name))
         return other
+
+    @property
+    def start_deadline(self) -> int:
+        """When the present attempt must have begun, microseconds; 0 for no limit, or when it has."""
+        limits = self.scheduled.limits
+        if limits is None or not limits.schedule_to_start or self.has_begun:
+            return 0
+        return (self.next_at or self.scheduled_at) + limits.schedule_to_start
+
+    @property
+    def close_deadline(self) -> int:
+        """When it must be over, whatever is tried, microseconds; 0 for no limit."""
+        limits = self.scheduled.limits
+        return self.scheduled_at + limits.schedule_to_close if limits and limits.schedule_to_close else 0
 
 
 class RunState:
@@ -59,7 +92,7 @@ class RunState:
 
     Attributes:
         last_event: Number of the newest event; 0 before the first.
-        started: The start, without its arguments.
+        started: The start, without its arguments; its memo as it is now.
         now: Time of the newest turn, never going back.
         activities: Pending activities by command number.
         timers: Pending timers by command number.
@@ -184,7 +217,10 @@ def _cancel(state: RunState, _number: int, _at: int, event: ev.CancelRequested) 
 
 
 def _activity_done(
-    state: RunState, _number: int, _at: int, event: ev.ActivityCompleted | ev.ActivityFailed
+    state: RunState,
+    _number: int,
+    _at: int,
+    event: ev.ActivityCompleted | ev.ActivityFailed | ev.ActivityCancelled,
 ) -> None:
     state.activities.pop(event.command, None)
 
@@ -195,6 +231,17 @@ def _attempt_failed(state: RunState, _number: int, _at: int, event: ev.AttemptFa
         pending.attempt = event.attempt + 1
         pending.next_at = event.next_at
         pending.last_failure = event.failure
+        pending.details = event.details or pending.details
+        pending.has_begun = False
+        pending.deadline = 0
+
+
+def _attempt_noted(state: RunState, _number: int, _at: int, event: ev.AttemptNoted) -> None:
+    pending = state.activities.get(event.command)
+    if pending is not None:
+        pending.details = event.details or pending.details
+        pending.has_begun = True
+        pending.deadline = event.deadline or pending.deadline
 
 
 def _timer_done(state: RunState, _number: int, _at: int, event: ev.TimerFired | ev.TimerCancelled) -> None:
@@ -214,7 +261,18 @@ def _scheduled(state: RunState, _number: int, at: int, event: ev.ActivitySchedul
 
 
 def _activity_cancelled(state: RunState, _number: int, _at: int, event: ev.ActivityCancelRequested) -> None:
-    state.activities.pop(event.command, None)
+    if event.mode == ev.TRY_CANCEL:
+        state.activities.pop(event.command, None)
+    elif event.command in state.activities:
+        state.activities[event.command].cancel = event.mode
+
+
+def _memo(state: RunState, _number: int, _at: int, event: ev.MemoUpserted) -> None:
+    memo = dict(zip(state.started.memo_names, state.started.memo, strict=True))
+    memo.update(zip(event.names, event.memo, strict=False))
+    for name in event.names[len(event.memo) :]:
+        memo.pop(name, None)
+    state.started = structs.replace(state.started, memo_names=tuple(memo), memo=tuple(memo.values()))
 
 
 def _timer_started(state: RunState, _number: int, _at: int, event: ev.TimerStarted) -> None:
@@ -269,6 +327,8 @@ _APPLY: dict[type, _Apply] = {
     ev.ActivityCompleted: _activity_done,
     ev.ActivityFailed: _activity_done,
     ev.AttemptFailed: _attempt_failed,
+    ev.ActivityCancelled: _activity_done,
+    ev.AttemptNoted: _attempt_noted,
     ev.TimerFired: _timer_done,
     ev.RunStalled: _stalled,
     ev.RunReleased: _released,
@@ -276,6 +336,7 @@ _APPLY: dict[type, _Apply] = {
     ev.ActivityCancelRequested: _activity_cancelled,
     ev.TimerStarted: _timer_started,
     ev.TimerCancelled: _timer_done,
+    ev.MemoUpserted: _memo,
     ev.ConditionAwaited: _waits,
     ev.ConditionMet: _waited,
     ev.UpdateCompleted: _update_done,

@@ -175,6 +175,8 @@ class RunCheck:
                 ev.ActivityCompleted()
                 | ev.ActivityFailed()
                 | ev.AttemptFailed()
+                | ev.AttemptNoted()
+                | ev.ActivityCancelled()
                 | ev.ActivityCancelRequested()
             ) if event.command not in self._activities:
                 return f"activity {event.command}"

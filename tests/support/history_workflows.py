@@ -7,6 +7,8 @@ from datetime import timedelta
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
 from everact.exceptions import EveractError
 from everact.journal.memory_store import MemoryJournal
+from support import activity_workflows
+from support.activity_workflows import Patient, climbs, rests
 from support.hosting import hosted, settled, until
 from support.wait_workflows import KINDS, Waits, alpha, beta, gamma
 
@@ -93,12 +95,13 @@ class Careless:
         return "end"
 
 
-WORKFLOWS = [Waits, Everything, Careless]
-ACTIVITIES = [alpha, beta, gamma, unlucky]
+WORKFLOWS = [Waits, Everything, Careless, Patient]
+ACTIVITIES = [alpha, beta, gamma, unlucky, climbs, rests]
 
 
 async def record(write):
     """Make every run of the corpus; ``write(history, name)`` takes each."""
+    await activity_workflows.record(write)
     journal = MemoryJournal()
     async with hosted(journal, *WORKFLOWS, activities=ACTIVITIES) as runtime:
         for kind in KINDS:
