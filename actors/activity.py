@@ -10,19 +10,22 @@ import asyncio
 import functools
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack, cast, overload
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, cast, overload
 
-from .context import NotInActivityError, current_activity, running_instance
+from .context import CompleteAsyncError, activity_context, current_activity, running_instance
 from .definitions import DEFINITION, ActivityDefinition, check_name, name_advice
 from .errors import RegistrationError
-from .options import DEFAULT_ACTIVITY_OPTIONS, ActivityOptions
+from .options import DEFAULT_ACTIVITY_OPTIONS, ActivityOptions, microseconds
 from .typing import F
 
 if TYPE_CHECKING:
     from .runtime import Runtime
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,14 @@ class ActivityInfo:
         attempt: Number of this attempt, from 1.
         idempotency_key: The same for every attempt of this call, different for every other call.
         scheduled_at: When the workflow made the call, UTC.
+        started_at: When this attempt got its slot, UTC.
+        deadline: When its ``start_to_close_timeout`` ends, UTC.
+        schedule_to_close_deadline: When all attempts together must be over, UTC; None without that limit.
+        start_to_close_timeout: Limit of this attempt.
+        heartbeat_timeout: Longest time between two heartbeats; None without that limit.
+        heartbeat_details: What the heartbeats of earlier attempts said last.
+        last_failure: Why the attempt before failed, as ``Type: message``; None for the first one.
+        task_token: By which somebody outside can complete this attempt, see ``raise_complete_async``.
     """
 
     activity_type: str
@@ -48,6 +59,14 @@ class ActivityInfo:
     attempt: int
     idempotency_key: str
     scheduled_at: datetime
+    started_at: datetime
+    deadline: datetime
+    schedule_to_close_deadline: datetime | None
+    start_to_close_timeout: timedelta
+    heartbeat_timeout: timedelta | None
+    heartbeat_details: tuple[Any, ...]
+    last_failure: str | None
+    task_token: str
 
 
 @overload
@@ -139,15 +158,150 @@ def info() -> ActivityInfo:
     Raises:
         NotInActivityError: No activity is running here.
     """
-    context = current_activity.get(None)
-    if context is None:
-        raise NotInActivityError("activity.info() works inside a running activity only")
-    return context.info
+    return activity_context("info()").info
 
 
 def in_activity() -> bool:
     """Whether the caller is inside a running activity."""
     return current_activity.get(None) is not None
+
+
+def heartbeat(*details: Any) -> None:
+    """Say that the attempt is alive, and how far it has come; for both kinds of activities.
+
+    Args:
+        *details: Kept for the next attempt, which finds the last ones in ``info().heartbeat_details``. They are in the
+            journal with the attempt's failure, when the runtime is left, and in between at most every 10 seconds.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+        PayloadEncodeError: A detail has no stored form.
+        PayloadTooLargeError: The details are over the limit.
+    """
+    context = activity_context("heartbeat()")
+    context.pool.beat(context.attempt, details)
+
+
+def heartbeat_details(hint: type[T], /) -> T | None:
+    """The first detail that the heartbeats of earlier attempts said last, as a value of this type; None without one.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+        PayloadDecodeError: It is no such value.
+    """
+    context = activity_context("heartbeat_details()")
+    earlier = context.attempt.earlier
+    value: T | None = context.pool.decode(earlier[0], hint) if earlier else None
+    return value
+
+
+def is_cancelled() -> bool:
+    """Whether this attempt was asked to stop: by the workflow, a limit, or the end of the runtime.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+    """
+    return activity_context("is_cancelled()").attempt.is_cancelled
+
+
+async def wait_for_cancelled() -> None:
+    """Wait until this attempt is asked to stop; for a task beside the one that does the work.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+    """
+    context = activity_context("wait_for_cancelled()")
+    await context.pool.cancel_notice(context.attempt).wait()
+
+
+def wait_for_cancelled_sync(timeout: timedelta | float | None = None) -> bool:
+    """Wait in a thread until this attempt is asked to stop.
+
+    Where it is, ``CancelledError`` is raised here, as anywhere in the activity; under
+    ``shield_thread_cancel_exception`` this returns.
+
+    Args:
+        timeout: A timedelta or seconds; None waits for ever.
+
+    Returns:
+        Whether it was.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+        ValueError: The timeout is negative.
+    """
+    context = activity_context("wait_for_cancelled_sync()")
+    return context.pool.cancel_notice(context.attempt).wait_in_thread(_seconds(timeout))
+
+
+def is_shutting_down() -> bool:
+    """Whether the runtime is being left: the attempt has the grace time left, then it is cut and not counted.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+    """
+    return activity_context("is_shutting_down()").pool.leaving.is_set
+
+
+async def wait_for_shutdown() -> None:
+    """Wait until the runtime is being left, as ``is_shutting_down`` says.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+    """
+    await activity_context("wait_for_shutdown()").pool.leaving.wait()
+
+
+def wait_for_shutdown_sync(timeout: timedelta | float | None = None) -> bool:
+    """Wait in a thread until the runtime is being left.
+
+    Args:
+        timeout: A timedelta or seconds; None waits for ever.
+
+    Returns:
+        Whether it is.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+        ValueError: The timeout is negative.
+    """
+    return activity_context("wait_for_shutdown_sync()").pool.leaving.wait_in_thread(_seconds(timeout))
+
+
+def _seconds(timeout: timedelta | float | None) -> float | None:
+    return None if timeout is None else microseconds("timeout", timeout) / 1_000_000
+
+
+@contextmanager
+def shield_thread_cancel_exception() -> Generator[None]:
+    """Let nothing interrupt the block in a thread; a cancel that comes meanwhile is raised at its end.
+
+    An ``async def`` activity has ``asyncio.shield`` for that.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+        CancelledError: The attempt was asked to stop inside the block.
+    """
+    interrupt = activity_context("shield_thread_cancel_exception()").attempt.interrupt
+    if interrupt is None:
+        raise RuntimeError(
+            "activity.shield_thread_cancel_exception() is for plain 'def' activities, which run in a thread; in an "
+            "'async def' one await asyncio.shield(...)"
+        )
+    with interrupt.shielded():
+        yield
+
+
+def raise_complete_async() -> NoReturn:
+    """End the activity's code without a result: somebody who has ``info().task_token`` completes the attempt.
+
+    ``Runtime.activity_handle`` takes the token. The attempt's limits hold as if its code still ran.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+    """
+    activity_context("raise_complete_async()")
+    raise CompleteAsyncError
 
 
 def client() -> Runtime:
@@ -157,15 +311,13 @@ def client() -> Runtime:
         NotInActivityError: No activity is running here.
         RuntimeError: The activity runs in a thread, where the runtime's methods cannot be awaited.
     """
-    context = current_activity.get(None)
-    if context is None:
-        raise NotInActivityError("activity.client() works inside a running activity only")
+    context = activity_context("client()")
     if asyncio._get_running_loop() is None:
         raise RuntimeError(
             "activity.client() needs the event loop: make the activity 'async def', or return the value and let "
             "the workflow send it"
         )
-    return context.runtime
+    return context.pool.runtime
 
 
 class _ActivityLogger(logging.LoggerAdapter[logging.Logger]):

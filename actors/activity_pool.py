@@ -10,30 +10,32 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
+from ..journal import events as ev
 from ..journal.clock import Clock
-from ..journal.errors import PayloadCodecError, PayloadError
+from ..journal.errors import PayloadCodecError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
-from ..journal.payloads import Payload, PayloadConverter
-from .activity import ActivityInfo
+from ..journal.fold import LOST
+from ..journal.payloads import Payload, PayloadConverter, total_size
+from .activity_info import attempt_failure, info_of, timeout_failure
 from .attempts import Attempt, AttemptDeadlines
-from .context import ActivityContext, current_activity
-from .errors import ActivityTimeoutError
+from .context import ActivityContext, CompleteAsyncError, current_activity
 from .event_coder import EventCoder
-from .failure_conversion import failure_of, plain_failure, with_source
+from .failure_conversion import plain_failure
+from .heartbeats import NOTE_INTERVAL, HeartbeatWatch
 from .marks import Marks
+from .notices import Notice
+from .thread_interrupts import ThreadInterrupt
 from .thread_pool import ThreadPool, Worker
 
 if TYPE_CHECKING:
+    from .activity import ActivityInfo
     from .runtime import Runtime
 
 log = logging.getLogger("everact.runtime")
@@ -41,15 +43,43 @@ log = logging.getLogger("everact.runtime")
 #: Leaving waits this long, in seconds, before it says what it waits for.
 QUIET_GRACE = 1.0
 
-#: ``(attempt, outcome)``; called on the loop, once for each attempt that was not withdrawn. A PayloadCodecError is that
-#: its arguments could not be decoded.
+#: How long what is cut has for its ``finally`` blocks, in seconds.
+CUT_PATIENCE = 1.0
+
+#: An attempt's code has returned, and somebody else completes it.
+DETACHED = CompleteAsyncError()
+#: An attempt was asked to stop before its code had begun.
+CANCELLED = Failure("CancelledError", class_names(asyncio.CancelledError), kind="cancelled")
+#: What an attempt comes to; a PayloadCodecError is that its arguments could not be decoded.
+AttemptOutcome = Payload | Failure | PayloadCodecError | CompleteAsyncError
+#: ``(attempt, outcome)``; called on the loop, once for each attempt that was not withdrawn.
 Ended = Callable[[Attempt, Payload | Failure | PayloadCodecError], None]
 
 
-class ActivityPool:
-    """Runs attempts for one shard; all methods belong to the loop's thread.
+class ActivityPoolInfo(NamedTuple):
+    """What a runtime's activities do just now.
 
     Attributes:
+        running: Attempts of ``async def`` activities.
+        waiting: Those that wait for a slot.
+        running_threads: Attempts of plain ``def`` activities.
+        waiting_threads: Those that wait for a slot.
+        lost_threads: Names of threads that were given up: their attempts are closed, their code still runs.
+    """
+
+    running: int
+    waiting: int
+    running_threads: int
+    waiting_threads: int
+    lost_threads: tuple[str, ...]
+
+
+class ActivityPool:
+    """Runs attempts for one shard; methods belong to the loop's thread unless they say otherwise.
+
+    Attributes:
+        runtime: The runtime that it belongs to.
+        leaving: Tells running code that the runtime is being left.
         lost_threads: Names of threads that did not end after their attempt's limit.
     """
 
@@ -67,9 +97,11 @@ class ActivityPool:
         max_threads: int,
     ) -> None:
         self._loop = loop
+        self._clock = clock
         self._converter = converter
         self._ended = ended
-        self._runtime = runtime
+        self.runtime = runtime
+        self.leaving = Notice(loop)
         self._coder = coder
         self._marks = marks
         self._free_async = max_async
@@ -77,12 +109,15 @@ class ActivityPool:
         self._waiting_async: deque[Attempt] = deque()
         self._waiting_threads: deque[Attempt] = deque()
         self._deadlines = AttemptDeadlines(loop, clock, self._expired)
+        self.heartbeats = HeartbeatWatch(loop, clock, self._silent)
         self._threads = ThreadPool()
         # Every attempt begins with what the program had set when it entered the runtime, and with nothing of
         # the attempt or message that happened to start it.
         self._context = contextvars.copy_context()
         self._running: set[Attempt] = set()
         self._all_done: asyncio.Future[None] | None = None
+        self._all_gone: asyncio.Future[None] | None = None
+        self._cut: set[Attempt] = set()
         self._accepting = True
         self.lost_threads: list[str] = []
 
@@ -103,11 +138,97 @@ class ActivityPool:
     def withdraw(self, attempt: Attempt) -> None:
         """Nobody wants the result any more: stop the attempt if it can be stopped."""
         attempt.ended = True
-        if attempt.worker is None:  # a thread goes on: its limit stays, and then it is replaced
+        if attempt.worker is None:  # a thread may go on: its limit stays, and then it is replaced
             self._deadlines.stop(attempt)
+        self._push_cancel(attempt)
+        self._check_drained()
+
+    def release(self, attempt: Attempt) -> None:
+        """Nobody wants the result any more, but the attempt may go on to its end or its limit."""
+        attempt.ended = True
+        self._check_drained()
+
+    def cancel(self, attempt: Attempt) -> bool:
+        """Ask an attempt to stop; returns whether it runs, and so will report its end."""
+        if attempt in self._running and not attempt.is_cancelled:
+            self._push_cancel(attempt)
+        if attempt in self._running:
+            return True
+        attempt.ended = True  # it waited for a slot, or its code had not begun
+        return False
+
+    def _push_cancel(self, attempt: Attempt) -> None:
+        """Let the attempt's code know, without waiting for a heartbeat."""
+        attempt.is_cancelled = True
+        if attempt.cancelled is not None:
+            attempt.cancelled.set()
         if attempt.task is not None:
             self._cancel_task(attempt, attempt.task)
-        self._check_drained()
+        elif attempt.interrupt is not None:
+            attempt.interrupt.send()
+
+    def cancel_notice(self, attempt: Attempt) -> Notice:
+        """What tells the attempt's code that it is to stop; also for its thread."""
+        notice = attempt.cancelled
+        if notice is None:
+            notice = attempt.cancelled = Notice(self._loop)
+            if attempt.is_cancelled:
+                notice.set()
+        return notice
+
+    def info(self, attempt: Attempt) -> ActivityInfo:
+        """What an attempt knows of itself; also for its thread."""
+        return info_of(attempt, self._converter)
+
+    def decode(self, payload: Payload, hint: Any) -> Any:
+        """A stored value by its type; also for threads."""
+        return self._converter.decoder_for(hint)(payload, "heartbeat detail")
+
+    def beat(self, attempt: Attempt, details: tuple[Any, ...]) -> None:
+        """Take a heartbeat; also from the attempt's thread.
+
+        Raises:
+            PayloadEncodeError: A detail has no stored form.
+            PayloadTooLargeError: They are over the limit.
+        """
+        actor = attempt.actor
+        encode = self._converter.encode
+        payloads = tuple(
+            [encode(detail, where=f"heartbeat detail {number}") for number, detail in enumerate(details, 1)]
+        )
+        if payloads and self._coder is None and total_size(payloads) > actor.shard.sizes.quick:
+            event = ev.AttemptNoted(attempt.scheduled.command, attempt.number, payloads)
+            actor.shard.sizes.check_event(event, actor.about)
+        now = attempt.last_beat = self._clock.steady()
+        if not payloads:
+            return
+        attempt.details = payloads
+        if now >= attempt.note_after and not attempt.ended:
+            attempt.note_after = now + NOTE_INTERVAL
+            self._call(self._note_beat, attempt)
+
+    def _note_beat(self, attempt: Attempt) -> None:
+        # One that has ended took them along; without room they wait for that (R22).
+        if not attempt.ended and attempt.actor.shard.intake.full is None:
+            self.note(attempt)
+
+    def note(self, attempt: Attempt, deadline: int = 0) -> None:
+        """Tell the journal that an attempt has begun, and what its heartbeats say."""
+        fault_point("activity.note.before")
+        attempt.noted = attempt.details
+        event = ev.AttemptNoted(attempt.scheduled.command, attempt.number, attempt.details, deadline)
+        attempt.actor.put(event)
+
+    def describe(self) -> ActivityPoolInfo:
+        """What goes on just now."""
+        threads = sum(not attempt.definition.is_async for attempt in self._running)
+        return ActivityPoolInfo(
+            len(self._running) - threads,
+            _count(self._waiting_async),
+            threads,
+            _count(self._waiting_threads),
+            tuple(self.lost_threads),
+        )
 
     def accept_no_more(self) -> None:
         """Start nothing from now on; what waits for a slot stays pending in the journal."""
@@ -122,6 +243,7 @@ class ActivityPool:
             How many attempts were cut; they are not counted and run again at the next start.
         """
         self.accept_no_more()
+        self.leaving.set()
         if grace > 0 and self._wanted():
             self._all_done = self._loop.create_future()
             done, _ = await asyncio.wait([self._all_done], timeout=min(grace, QUIET_GRACE))
@@ -134,15 +256,23 @@ class ActivityPool:
         cut = [attempt for attempt in self._running if not attempt.ended]
         for attempt in cut:
             self._marks.forget(attempt)  # it is not counted, whatever happens from here on
+        told = [*cut, *(one for one in self._running if one.is_abandoned and one.ended)]
+        for attempt in told:
             self.withdraw(attempt)
-        tasks = [attempt.task for attempt in self._running if attempt.task is not None]
-        if tasks:  # let their finally blocks run, but wait for nobody who refuses to end
-            await asyncio.wait(tasks, timeout=1.0)
+        self._cut = {one for one in self._running if one.task is not None}.union(told) & self._running
+        if self._cut:  # let their finally blocks run, but wait for nobody who refuses to end
+            self._all_gone = self._loop.create_future()
+            await asyncio.wait([self._all_gone], timeout=CUT_PATIENCE)
+        for attempt in cut:  # what they have said goes to the next attempt, and the wait for a slot is over
+            limits = attempt.scheduled.limits
+            if attempt.details is not attempt.noted or (limits is not None and limits.schedule_to_start):
+                self.note(attempt)
         return len(cut)
 
     def close(self) -> None:
         """Let go of threads and deadlines."""
         self._deadlines.close()
+        self.heartbeats.close()
         self._threads.close()
 
     # --- on the loop
@@ -150,15 +280,17 @@ class ActivityPool:
     def _start_async(self, attempt: Attempt) -> None:
         self._free_async -= 1
         self._running.add(attempt)
+        attempt.started_at = self._clock.wall()
         self._decode(attempt, self._begin_async, self._async_done)
 
     def _begin_async(self, attempt: Attempt) -> None:
         self._deadlines.start(attempt)
+        self.heartbeats.start(attempt)
         attempt.task = self._loop.create_task(self._run_async(attempt), context=self._context.copy())
 
     async def _run_async(self, attempt: Attempt) -> None:
-        outcome: Payload | Failure
-        current_activity.set(ActivityContext(partial(self._info, attempt), self._runtime))
+        outcome: Payload | Failure | CompleteAsyncError
+        current_activity.set(ActivityContext(attempt, self))
         try:
             fault_point("activity.start.before")
             self._marks.begin_on_loop(attempt)
@@ -177,8 +309,10 @@ class ActivityPool:
             outcome = definition.codec.encode_result(self._converter, result)
         except (KeyboardInterrupt, GeneratorExit):
             raise
+        except CompleteAsyncError:
+            outcome = DETACHED
         except BaseException as error:  # noqa: BLE001  (data for the workflow)
-            outcome = self._failure(error, attempt)
+            outcome = attempt_failure(error, attempt, self._converter)
         finally:
             self._marks.rest_on_loop(attempt)
             self._async_done(attempt)
@@ -197,8 +331,14 @@ class ActivityPool:
         if not task.cancel() or getcoroutinestate(coroutine) == CORO_CREATED:
             self._async_done(attempt)
 
-    def _report(self, attempt: Attempt, outcome: Payload | Failure | PayloadCodecError) -> None:
+    def _report(self, attempt: Attempt, outcome: AttemptOutcome) -> None:
         if attempt.ended:
+            return
+        if isinstance(outcome, CompleteAsyncError):
+            self._deadlines.stop(attempt)
+            attempt.is_detached = True
+            self.note(attempt, attempt.started_at + attempt.scheduled.start_to_close)
+            self._check_drained()
             return
         attempt.ended = True
         self._deadlines.stop(attempt)
@@ -224,32 +364,30 @@ class ActivityPool:
     def _check_drained(self) -> None:
         if self._all_done is not None and not self._all_done.done() and not self._wanted():
             self._all_done.set_result(None)
+        if self._all_gone is not None and not self._all_gone.done() and not self._cut & self._running:
+            self._all_gone.set_result(None)
 
     def _expired(self, attempt: Attempt) -> None:
         """The attempt took too long: its outcome is the timeout, whatever it still does."""
-        if attempt.ended and attempt.worker is None:
+        self._time_out(attempt, "start_to_close_timeout", attempt.scheduled.start_to_close)
+
+    def _silent(self, attempt: Attempt) -> None:
+        """The attempt's heartbeats have stayed away."""
+        assert attempt.scheduled.limits is not None
+        self._time_out(attempt, "heartbeat_timeout", attempt.scheduled.limits.heartbeat)
+
+    def _time_out(self, attempt: Attempt, option: str, limit: int) -> None:
+        if attempt.ended and attempt.worker is None and not attempt.is_abandoned:
             return
-        seconds = attempt.scheduled.start_to_close / 1_000_000
-        message = (
-            f"attempt {attempt.number} of activity {attempt.definition.name!r} took longer than "
-            f"start_to_close_timeout={seconds:g} s"
-        )
-        failure = Failure(
-            type="ActivityTimeoutError",
-            bases=class_names(ActivityTimeoutError),
-            message=message,
-            kind="timeout",
-            source=self._source(attempt),
-        )
-        task = attempt.task
+        source = (attempt.definition.name, attempt.scheduled.command, attempt.number)
+        failure = timeout_failure(source, option, limit)
         self._report(attempt, failure)
-        if task is not None:
-            self._cancel_task(attempt, task)
-        elif isinstance(attempt.worker, Worker):
+        self._push_cancel(attempt)
+        if isinstance(attempt.worker, Worker):
             name = self._threads.give_up(attempt.worker, attempt)
             if name:
                 self.lost_threads.append(name)
-                log.warning("%s; its thread %s did not end and was replaced", message, name)
+                log.warning("%s; its thread %s did not end and was replaced", failure.message, name)
                 self._thread_done(attempt)
 
     # --- in threads
@@ -257,28 +395,36 @@ class ActivityPool:
     def _start_thread(self, attempt: Attempt) -> None:
         self._free_threads -= 1
         self._running.add(attempt)
+        attempt.started_at = self._clock.wall()
         self._decode(attempt, self._begin_thread, self._thread_done)
 
     def _begin_thread(self, attempt: Attempt) -> None:
         self._marks.take(attempt)
         context = self._context.copy()
-        about = ActivityContext(partial(self._info, attempt), self._runtime)
-        context.run(current_activity.set, about)
+        context.run(current_activity.set, ActivityContext(attempt, self))
+        interrupt = attempt.interrupt = ThreadInterrupt()
 
         def work(worker: Worker) -> Callable[[], None]:
             worker.doing = attempt
             self._call(self._thread_started, attempt, worker)
-            try:
-                outcome = context.run(self._run_sync, attempt)
-            except BaseException as error:  # noqa: BLE001  (a thread must not die of it)
-                outcome = plain_failure(error)
+            outcome: Payload | Failure | CompleteAsyncError | None = None
+            try:  # twice, for the interrupt that comes at any place; there is one at most
+                try:
+                    outcome = context.run(self._run_sync, attempt, interrupt)
+                except BaseException as error:  # noqa: BLE001  (a thread must not die of it)
+                    outcome = plain_failure(error)
+                interrupt.leave()
+            except BaseException as error:  # noqa: BLE001
+                interrupt.leave()
+                outcome = outcome or plain_failure(error)
             return partial(self._call, self._thread_ended, attempt, worker, outcome)
 
         try:
             self._threads.submit(work)
         except Exception as error:  # noqa: BLE001  (the system gives no more threads: this attempt has failed)
             # Later, as any outcome: the slot is taken until then, so that nothing spins.
-            self._loop.call_soon(self._thread_refused, attempt, self._failure(error, attempt))
+            failure = attempt_failure(error, attempt, self._converter)
+            self._loop.call_soon(self._thread_refused, attempt, failure)
 
     def _call(self, method: Callable[..., None], *args: Any) -> None:
         try:
@@ -286,7 +432,9 @@ class ActivityPool:
         except RuntimeError:  # the loop is closed: the attempt was cut and runs again at the next start
             return
 
-    def _run_sync(self, attempt: Attempt) -> Payload | Failure:
+    def _run_sync(
+        self, attempt: Attempt, interrupt: ThreadInterrupt
+    ) -> Payload | Failure | CompleteAsyncError:
         try:
             fault_point("activity.start.before")
             self._marks.begin_in_thread(attempt)
@@ -294,9 +442,16 @@ class ActivityPool:
             args, kwargs = definition.codec.decode_args(
                 self._converter, attempt.scheduled.args, attempt.scheduled.keywords
             )
-            return definition.codec.encode_result(self._converter, definition.fn(*args, **kwargs))
+            interrupt.enter()
+            try:
+                result = definition.fn(*args, **kwargs)
+            finally:
+                interrupt.leave()
+            return definition.codec.encode_result(self._converter, result)
+        except CompleteAsyncError:
+            return DETACHED
         except BaseException as error:  # noqa: BLE001  (data for the workflow)
-            return self._failure(error, attempt)
+            return attempt_failure(error, attempt, self._converter)
         finally:
             self._marks.rest(attempt)
 
@@ -304,8 +459,12 @@ class ActivityPool:
         if attempt in self._running:
             attempt.worker = worker
             self._deadlines.start(attempt)
+            if not attempt.ended:
+                self.heartbeats.start(attempt)
 
-    def _thread_ended(self, attempt: Attempt, worker: Worker, outcome: Payload | Failure) -> None:
+    def _thread_ended(
+        self, attempt: Attempt, worker: Worker, outcome: Payload | Failure | CompleteAsyncError
+    ) -> None:
         self._deadlines.stop(attempt)
         self._marks.over(attempt)
         if worker.lost:
@@ -333,48 +492,37 @@ class ActivityPool:
         if self._coder is None:
             begin(attempt)
             return
+        command = attempt.scheduled.command
 
         def decoded(result: list[Any] | PayloadCodecError) -> None:
             if isinstance(result, PayloadCodecError):
                 self._loop.call_soon(self._unreadable, attempt, release, result)
             elif attempt.ended or not self._accepting:
                 release(attempt)
+            elif attempt.is_cancelled:  # before there was anything to be cancelled
+                self._loop.call_soon(self._unreadable, attempt, release, CANCELLED)
             else:
                 attempt.scheduled = result[0]
+                attempt.details = attempt.noted = attempt.earlier = result[1].details
+                if failure is not None:
+                    attempt.last_failure = result[1].failure
                 begin(attempt)
 
-        self._coder.start("decode", [attempt.scheduled], decoded, attempt.actor.about)
+        failure = attempt.last_failure
+        if failure is not None and failure.type == LOST:  # our own words, which are stored as they are
+            failure = None
+        known = ev.AttemptFailed(command, attempt.number, failure or Failure(""), 0, attempt.details)
+        self._coder.start("decode", [attempt.scheduled, known], decoded, attempt.actor.about)
 
     def _unreadable(
-        self, attempt: Attempt, release: Callable[[Attempt], None], error: PayloadCodecError
+        self, attempt: Attempt, release: Callable[[Attempt], None], outcome: PayloadCodecError | Failure
     ) -> None:
         release(attempt)
-        self._report(attempt, error)
+        self._report(attempt, outcome)
 
-    def _info(self, attempt: Attempt) -> ActivityInfo:
-        started = attempt.actor.state.started
-        command = attempt.scheduled.command
-        return ActivityInfo(
-            activity_type=attempt.definition.name,
-            workflow_id=started.workflow_id,
-            run_id=started.run_id,
-            workflow_type=started.workflow_type,
-            command=command,
-            attempt=attempt.number,
-            idempotency_key=f"{started.run_id}/{command}",
-            scheduled_at=datetime.fromtimestamp(attempt.scheduled_at / 1_000_000, UTC),
-        )
 
-    def _source(self, attempt: Attempt) -> tuple[str, int, int]:
-        return attempt.definition.name, attempt.scheduled.command, attempt.number
-
-    def _failure(self, error: BaseException, attempt: Attempt) -> Failure:
-        failure = failure_of(error, self._converter)
-        if isinstance(error, PayloadError):  # the same value fails the same way each time
-            failure = msgspec.structs.replace(failure, non_retryable=True)
-        if failure.kind == "timeout":  # the activity's own; with a source it would be the limit's
-            return failure
-        return with_source(failure, *self._source(attempt))
+def _count(waiting: Iterable[Attempt]) -> int:
+    return sum(not attempt.ended for attempt in waiting)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -23,7 +23,7 @@ from ..journal.errors import PayloadCodecError, PayloadTooLargeError
 from ..journal.failures import Failure
 from ..journal.writer import Raise, settle
 from .appending import append, encoded
-from .dispatcher import too_large
+from .attempt_outcomes import too_large
 from .event_coder import EventCoder
 from .mailbox import MESSAGES, OUTCOMES, Mail, Reply
 from .stalls import append_stall, stall_failure, stall_over
@@ -204,6 +204,13 @@ class ActorCoding:
             # What the activity has done is not asked for twice in one life, and it cannot be kept.
             failure = stall_failure(error, actor)
             self.put(ev.RunStalled("quarantined", failure), None)
+            if incoming.reply is not None:
+                settle(incoming.reply, Raise(error))
+        elif type(event) is ev.AttemptNoted:
+            text = "workflow %r: the heartbeat of activity command %d is not kept: %s"
+            log.warning(text, actor.workflow_id, event.command, error)
+            if incoming.reply is not None:
+                settle(incoming.reply, Raise(error))
         return True
 
     def handled(self, event: Any) -> None:
@@ -218,7 +225,8 @@ class ActorCoding:
         if self._actor.state.stall == before._actor.state.stall:
             self.stall = before.stall
         for incoming in before._incoming:
-            if type(incoming.event) not in OUTCOMES and type(incoming.event) is not ev.RunStalled:
+            kept = type(incoming.event) not in OUTCOMES and type(incoming.event) is not ev.RunStalled
+            if kept or incoming.reply is not None:
                 incoming.coding = self
                 self._incoming.append(incoming)
             else:

@@ -10,8 +10,11 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..journal.clock import Clock
+from ..journal.events import ABANDON
 from ..journal.fold import PendingActivity
 from .definitions import ActivityDefinition
+from .notices import Notice
+from .thread_interrupts import ThreadInterrupt
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor
@@ -33,20 +36,43 @@ class Attempt:
         definition: What to run.
         ended: Its outcome was taken, or nobody wants it any more.
         task: The asyncio task, for ``async def`` activities.
-        uncounted: How many of those before do not count for the retry policy.
+        worker: The thread that runs it, for plain ones.
+        interrupt: The way into its code there.
+        started_at: When it got its slot, microseconds; 0 while it waits for one.
+        last_beat: When its last heartbeat came, on the steady clock.
+        details: What its heartbeats have said last; at first, those of the attempts before.
+        noted: What of that the journal has been told.
+        note_after: The journal is not told again before this, on the steady clock.
+        earlier: ``details`` as the attempt found it.
+        last_failure: Why the attempt before failed.
+        is_cancelled: It was asked to stop.
+        cancelled: Tells its code so; made when that asks.
+        is_abandoned: The run has let it go: it goes on when the run ends.
+        is_detached: Its code has returned, and somebody else completes it.
         slot: Its slot in the flight recorder; -1 when it has none.
     """
 
     __slots__ = (
         "actor",
+        "cancelled",
         "definition",
+        "details",
+        "earlier",
         "ended",
+        "interrupt",
+        "is_abandoned",
+        "is_cancelled",
+        "is_detached",
+        "last_beat",
+        "last_failure",
+        "note_after",
+        "noted",
         "number",
         "scheduled",
         "scheduled_at",
         "slot",
+        "started_at",
         "task",
-        "uncounted",
         "worker",
     )
 
@@ -61,7 +87,16 @@ class Attempt:
         self.ended = False
         self.task: asyncio.Task[None] | None = None
         self.worker: object = None
-        self.uncounted = pending.uncounted
+        self.interrupt: ThreadInterrupt | None = None
+        self.started_at = 0
+        self.last_beat = 0.0
+        self.details = self.noted = self.earlier = pending.details
+        self.note_after = 0.0
+        self.last_failure = pending.last_failure
+        self.is_cancelled = False
+        self.cancelled: Notice | None = None
+        self.is_abandoned = pending.cancel == ABANDON
+        self.is_detached = pending.deadline > 0
         self.slot = -1
 
 

@@ -132,8 +132,8 @@ class _Judgement:
     def _attempt(self, slot: Slot) -> None:
         state = self._state(slot.key)
         pending = None if state is None else state.activities.get(slot.position)
-        if state is None or pending is None or pending.attempt != slot.number:
-            return
+        if state is None or pending is None or pending.attempt != slot.number or pending.deadline:
+            return  # it is over; or its code had returned, and somebody else completes it
         flight = self._flight
         is_suspect = slot in self._suspects
         if not flight.same_boot:

@@ -9,12 +9,20 @@ from contextvars import Context
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from ..journal.payloads import Payload
+from ..journal.events import TRY_CANCEL, WAIT_CANCELLED
+from ..journal.payloads import Payload, PayloadConverter
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
 
 Decode = Callable[[Payload], Any]
+
+
+def result_decoder(converter: PayloadConverter, hint: Any, name: str) -> Decode:
+    """A decoder of an activity's result by an explicit type."""
+    decode = converter.decoder_for(hint)
+    where = f"result of activity {name}"
+    return lambda payload: decode(payload, where)
 
 
 class CommandFuture(asyncio.Future[Any]):
@@ -25,19 +33,39 @@ class CommandFuture(asyncio.Future[Any]):
 
     Attributes:
         command: Its number in the run.
+        cancellation: What cancelling it does: one of ``TRY_CANCEL``, ``WAIT_CANCELLED``, ``ABANDON``.
         decode: Turns the stored result into a value.
         label: What it is, for people: ``"activity charge"``.
         place: Code and line of the call.
     """
 
-    __slots__ = ("_awaited", "_host", "_steps", "command", "decode", "label", "place")
+    __slots__ = (
+        "_awaited",
+        "_host",
+        "_is_waiting",
+        "_steps",
+        "cancellation",
+        "command",
+        "decode",
+        "label",
+        "place",
+    )
 
     def __init__(
-        self, host: WorkflowInstance, command: int, label: str, decode: Decode, place: tuple[CodeType, int]
+        self,
+        host: WorkflowInstance,
+        command: int,
+        label: str,
+        decode: Decode,
+        place: tuple[CodeType, int],
+        *,
+        cancellation: int = TRY_CANCEL,
     ) -> None:
         super().__init__(loop=host.loop)
         self._host = host
         self._awaited = False
+        self._is_waiting = False
+        self.cancellation = cancellation
         self._steps: Generator[Any, None, Any] | None = None
         self.command = command
         self.label = label
@@ -50,12 +78,25 @@ class CommandFuture(asyncio.Future[Any]):
         return self.command
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Withdraw the command; a second time does nothing."""
+        """Withdraw the command; a second time does nothing.
+
+        With ``wait_cancellation_completed`` this asks the activity to stop, and the future is done once it is over:
+        cancelled, or with the result or error that the activity had all the same.
+        """
         if self.done():
             return False
         self._awaited = True
-        self._host.cancel_activity(self.command)
+        if self.cancellation == WAIT_CANCELLED and not self._host.loop.discarded:
+            if not self._is_waiting:
+                self._host.cancel_activity(self.command, WAIT_CANCELLED)
+                self._is_waiting = True
+            return True
+        self._host.cancel_activity(self.command, self.cancellation)
         return super().cancel(msg)
+
+    def end_cancelled(self) -> None:
+        """The activity that was asked to stop is over."""
+        super().cancel()
 
     def __await__(self) -> Generator[Any, None, Any]:
         self._awaited = True
@@ -82,6 +123,8 @@ class CommandFuture(asyncio.Future[Any]):
             self._steps = self.__await__()
             if isinstance(error[0], asyncio.CancelledError):  # its task was cancelled before it began
                 self.cancel()
+                if not self.done():
+                    return self._steps.send(None)
         return self._steps.throw(*error)
 
     def close(self) -> None:

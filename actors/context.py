@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from asyncio import _get_running_loop
-from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ from .event_loop import WorkflowLoop
 
 if TYPE_CHECKING:
     from .activity import ActivityInfo
-    from .runtime import Runtime
+    from .activity_pool import ActivityPool
+    from .attempts import Attempt
     from .workflow_instance import WorkflowInstance
 
 
@@ -45,22 +45,43 @@ def current_instance(call: str) -> WorkflowInstance:
     )
 
 
+class CompleteAsyncError(BaseException):
+    """Raised by ``activity.raise_complete_async()``: the attempt goes on without its code, until it is completed."""
+
+
 class ActivityContext:
-    """What an attempt knows of itself; its info is built when it is asked for."""
+    """What an attempt knows of itself; its info is built when it is asked for.
 
-    __slots__ = ("_build_info", "_info", "runtime")
+    Attributes:
+        attempt: The attempt.
+        pool: What runs it.
+    """
 
-    def __init__(self, build_info: Callable[[], ActivityInfo], runtime: Runtime) -> None:
-        self._build_info = build_info
+    __slots__ = ("_info", "attempt", "pool")
+
+    def __init__(self, attempt: Attempt, pool: ActivityPool) -> None:
         self._info: ActivityInfo | None = None
-        self.runtime = runtime
+        self.attempt = attempt
+        self.pool = pool
 
     @property
     def info(self) -> ActivityInfo:
         """The attempt, its workflow and its idempotency key."""
         if self._info is None:
-            self._info = self._build_info()
+            self._info = self.pool.info(self.attempt)
         return self._info
 
 
 current_activity: ContextVar[ActivityContext] = ContextVar("everact_activity")
+
+
+def activity_context(call: str) -> ActivityContext:
+    """The context of the running activity.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+    """
+    context = current_activity.get(None)
+    if context is None:
+        raise NotInActivityError(f"activity.{call} works inside a running activity only")
+    return context

@@ -14,8 +14,10 @@ from ..journal.coded_fields import About
 from ..journal.errors import PayloadCodecError
 from ..journal.failures import Failure, full_text, one_line
 from ..journal.fold import RunState
+from ..journal.payloads import PayloadConverter
 from ..journal.run_row import RunRow
 from .event_coder import EventCoder
+from .memos import decode_memo
 
 
 def utc(at: int) -> datetime:
@@ -67,6 +69,8 @@ class PendingActivityInfo:
         scheduled_at: UTC.
         next_attempt_at: When the next attempt may start; None when one runs or is about to.
         last_failure: Why the attempt before failed.
+        cancel_requested: The run has asked it to stop, and waits until it has.
+        completed_outside: Its code has ended, and whoever has its task token completes it.
     """
 
     activity_type: str
@@ -75,6 +79,8 @@ class PendingActivityInfo:
     scheduled_at: datetime
     next_attempt_at: datetime | None
     last_failure: str | None
+    cancel_requested: bool = False
+    completed_outside: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,7 @@ class WorkflowDescription(WorkflowSummary):
         failure: Why it failed, or why it stands still.
         history_length: Number of its events.
         deaths: How often the process died while its code ran, and nothing else, since it has last progressed.
+        memo: Notes that belong to it, by name; a value that does not decode comes as its ``Payload``.
     """
 
     pending_activities: tuple[PendingActivityInfo, ...]
@@ -102,6 +109,7 @@ class WorkflowDescription(WorkflowSummary):
     dead_letters: tuple[str, ...]
     failure: str | None
     history_length: int
+    memo: dict[str, Any]
     deaths: int = 0
 
     @property
@@ -122,6 +130,7 @@ class Observation(NamedTuple):
         letters: Failures of the newest dead letters, in their order.
         older_letters: How many there were before.
         failure: Why it failed, or why it stands still.
+        started: The start; its memo as it is now.
     """
 
     about: WorkflowDescription
@@ -129,6 +138,7 @@ class Observation(NamedTuple):
     letters: tuple[ev.HandlerFailed, ...]
     older_letters: int
     failure: ev.RunStalled | ev.WorkflowFailed | None
+    started: ev.WorkflowStarted
 
 
 def observe(state: RunState) -> Observation:
@@ -152,6 +162,8 @@ def observe(state: RunState) -> Observation:
                 utc(pending.scheduled_at),
                 utc(pending.next_at) if pending.next_at else None,
                 None,
+                pending.cancel == ev.WAIT_CANCELLED,
+                pending.deadline > 0,
             )
             for command, pending in state.activities.items()
         ),
@@ -167,6 +179,7 @@ def observe(state: RunState) -> Observation:
         failure=None,
         history_length=state.last_event,
         deaths=sum(blame.deaths for blame in state.blame.values()),
+        memo={},
     )
     return Observation(
         about,
@@ -174,13 +187,15 @@ def observe(state: RunState) -> Observation:
         tuple(state.dead_letters),
         state.dead_letter_count - len(state.dead_letters),
         failure,
+        started,
     )
 
 
-def describe(seen: Observation) -> WorkflowDescription:
+def describe(seen: Observation, converter: PayloadConverter) -> WorkflowDescription:
     """Describe a run from what was seen of its fold; the failures in it are plain."""
     return replace(
         seen.about,
+        memo=decode_memo(converter, seen.started.memo_names, seen.started.memo),
         pending_activities=tuple(
             activity if failure is None else replace(activity, last_failure=one_line(failure))
             for activity, failure in zip(seen.about.pending_activities, seen.last_failures, strict=True)
@@ -210,7 +225,16 @@ async def readable(seen: Observation, coder: EventCoder, about: About) -> Observ
         ),
         letters=tuple([await _readable(letter, coder, about) for letter in seen.letters]),
         failure=seen.failure and await _readable(seen.failure, coder, about),
+        started=await _decoded_memo(seen.started, coder, about),
     )
+
+
+async def _decoded_memo(started: ev.WorkflowStarted, coder: EventCoder, about: About) -> ev.WorkflowStarted:
+    try:
+        decoded: ev.WorkflowStarted = (await coder.decode([started], about))[0]
+    except PayloadCodecError:
+        return started
+    return decoded
 
 
 async def _readable(event: Any, coder: EventCoder, about: About) -> Any:

@@ -140,6 +140,27 @@ class WorkflowClosedError(EveractError):
         )
 
 
+class ActivityNotPendingError(EveractError):
+    """An attempt was to be completed from outside that nobody waits for any more; nothing was written.
+
+    It has ended, was given up after a limit, or was cancelled; or the very same answer was taken before.
+    """
+
+    def __init__(self, workflow_id: str, run_id: str, command: int, attempt: int) -> None:
+        super().__init__(workflow_id, run_id, command, attempt)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.command = command
+        self.attempt = attempt
+
+    def __str__(self) -> str:
+        which = f"attempt {self.attempt} of " if self.attempt else ""
+        return (
+            f"workflow {self.workflow_id!r} (run {self.run_id}) does not wait for {which}activity command "
+            f"{self.command} any more: it has ended, was given up after a limit, or was cancelled"
+        )
+
+
 class UnknownHandlerError(EveractError):
     """The workflow has no signal, query or update of this name; nothing was written."""
 
@@ -426,7 +447,21 @@ class ActivityError(FailureError):
 
 
 class ActivityTimeoutError(FailureError, builtins.TimeoutError):
-    """An attempt took longer than one of its limits; the message names the option."""
+    """An activity took longer than one of its limits; the message says what to do.
+
+    Attributes:
+        message: For people.
+        option: The limit's name: ``start_to_close_timeout``, ``heartbeat_timeout``, ``schedule_to_start_timeout`` or
+            ``schedule_to_close_timeout``.
+    """
+
+    def __init__(self, message: str, option: str) -> None:
+        super().__init__(message, option)
+        self.message = message
+        self.option = option
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class AttemptLostError(FailureError):

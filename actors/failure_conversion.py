@@ -253,17 +253,17 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
         activity_type, command, attempt = failure.source
         error = ActivityError(failure.message, activity_type, command, attempt, failure.retry_state)
     elif failure.kind == "timeout" and failure.source is not None:
-        error = ActivityTimeoutError(failure.message)
+        error = ActivityTimeoutError(failure.message, failure.retry_state or "start_to_close_timeout")
     elif failure.kind == "lost" and failure.source is not None:
         error = AttemptLostError(failure.message)
     elif failure.kind == "cancelled" and failure.source is not None:
         error = ActivityCancelledError(failure.message or "the activity was cancelled")
     elif failure.type == "NondeterminismError" and len(failure.details) == _NONDETERMINISM_ARGS:
-        error = NondeterminismError(*(_decode_detail(payload, converter) for payload in failure.details))
+        error = NondeterminismError(*(decode_detail(payload, converter) for payload in failure.details))
     else:
         error = ApplicationError(
             failure.message,
-            *(_decode_detail(payload, converter) for payload in failure.details),
+            *(decode_detail(payload, converter) for payload in failure.details),
             type=failure.type,
             non_retryable=failure.non_retryable,
         )
@@ -276,7 +276,8 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
     return error
 
 
-def _decode_detail(payload: Payload, converter: PayloadConverter) -> Any:
+def decode_detail(payload: Payload, converter: PayloadConverter) -> Any:
+    """A detail as a value; one that does not decode comes back as it is stored."""
     try:
         return converter.decode(payload)
     except Exception:  # noqa: BLE001  (as stored, whatever building it has raised)

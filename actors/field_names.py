@@ -37,7 +37,7 @@ def about(
             activity = activities.get(event.activity_type)
             names = () if activity is None else activity.codec.names
             return what(event), (*names[: len(event.args) - len(event.keywords)], *event.keywords)
-        case ev.ActivityCompleted() | ev.ActivityFailed() | ev.AttemptFailed():
+        case ev.ActivityCompleted() | ev.ActivityFailed() | ev.AttemptFailed() | ev.AttemptNoted():
             pending = state.activities.get(event.command)
             return (what(event) if pending is None else f"activity {pending.scheduled.activity_type}"), ()
         case ev.UpdateCompleted() | ev.UpdateFailed():

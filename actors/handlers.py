@@ -16,6 +16,7 @@ from .definitions import HandlerDefinition
 from .errors import QueryFailedError, UnknownHandlerError, UpdateRejectedError
 from .event_loop import TurnAborted
 from .failure_conversion import failure_of
+from .randomness import Randomness
 
 if TYPE_CHECKING:
     from .workflow_instance import Delivery, WorkflowInstance
@@ -137,7 +138,7 @@ class MessageHandlers:
 
     def _validate(self, event: ev.UpdateReceived) -> BaseException | None:
         self._run.read_only = True
-        self._run._reading_randoms = {}
+        self._run._reading_randoms = Randomness()
         try:
             handler = self._handler("update", event.name)
             if handler.validator is not None:
@@ -161,7 +162,7 @@ class MessageHandlers:
         """
         handler = self._handler("query", name)
         self._run.read_only = True
-        self._run._reading_randoms = {}
+        self._run._reading_randoms = Randomness()
         try:
             with self._run.loop:
                 answer: Payload = self._run._context.copy().run(self._answer, handler, args)

@@ -192,7 +192,10 @@ def coming(shard: Shard) -> int:
 def _size_of(mail: Mail) -> int:
     """Bytes that a piece of mail will take in the journal, as far as they are the caller's."""
     if isinstance(mail, ev.WorkflowStarted | ev.SignalReceived | ev.UpdateReceived):
-        return OVERHEAD + total_size(mail.args)
+        memo = mail.memo if isinstance(mail, ev.WorkflowStarted) else ()
+        return OVERHEAD + total_size(mail.args) + total_size(memo)
+    if isinstance(mail, ev.AttemptNoted):
+        return OVERHEAD + total_size(mail.details)
     if isinstance(mail, ev.ActivityCompleted):
         return OVERHEAD + len(mail.result.data)
     return 0

@@ -87,7 +87,7 @@ class JournalReader:
     def describe(self, workflow_id: str, run_id: str | None = None) -> WorkflowDescription:
         """Everything known of a run."""
         state = self._read(lambda index: index.state(_row(index, workflow_id, run_id)))
-        return descriptions.describe(descriptions.observe(state))
+        return descriptions.describe(descriptions.observe(state), self._converter)
 
     def history(self, workflow_id: str, run_id: str | None = None) -> History:
         """All events of a run."""

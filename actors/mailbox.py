@@ -31,14 +31,15 @@ Mail = ev.Event | Query | Inspection
 
 MESSAGES = frozenset([ev.SignalReceived, ev.UpdateReceived])
 #: How an activity's attempt ended.
-OUTCOMES = frozenset([ev.ActivityCompleted, ev.ActivityFailed, ev.AttemptFailed])
+OUTCOMES = frozenset([ev.ActivityCompleted, ev.ActivityFailed, ev.AttemptFailed, ev.ActivityCancelled])
 #: Events that are refused when what they are about is over (R3).
-FENCED = OUTCOMES | {ev.TimerFired}
+FENCED = OUTCOMES | {ev.AttemptNoted, ev.TimerFired}
 #: Events that user code sees.
 DELIVERED = MESSAGES | {
     ev.WorkflowStarted,
     ev.CancelRequested,
     ev.ActivityCompleted,
     ev.ActivityFailed,
+    ev.ActivityCancelled,
     ev.TimerFired,
 }

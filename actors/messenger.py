@@ -183,7 +183,7 @@ class Messenger:
         coder = actor.shard.coder
         if coder is not None:
             seen = await descriptions.readable(seen, coder, actor.about)
-        return descriptions.describe(seen)
+        return descriptions.describe(seen, self._converter)
 
     async def history(self, ref: ActorRef[Any]) -> History:
         """Read the run's durable events."""
@@ -217,7 +217,7 @@ class Messenger:
                 waiting_on = ""
                 actor = shard.find(actor.workflow_id, actor.run_id)  # it may have been made anew
                 if actor.batch.durable:  # or it would tell of what may still be lost (R5)
-                    waiting_on = f" (waiting on: {descriptions.describe(descriptions.observe(actor.state)).waiting_on})"
+                    waiting_on = f" (waiting on: {descriptions.observe(actor.state).about.waiting_on})"
                 raise ResultTimeoutError(
                     f"workflow {actor.workflow_id!r} had no result within {seconds:g} s; it goes on{waiting_on}"
                 )

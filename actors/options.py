@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
 
-from ..journal.events import RetryRecord
+from ..journal.events import ABANDON, TRY_CANCEL, WAIT_CANCELLED, LimitsRecord, RetryRecord
 from ..journal.purging import Selection
 from ..journal.run_status import CLOSED, STATUSES
 
@@ -23,10 +23,24 @@ ID_LIMIT = 1000
 #: No duration in Everact is longer than this.
 LONGEST = timedelta(days=36525)
 
+#: Options that are limits beyond that of one attempt, with their stored names.
+_LIMITS = {
+    "schedule_to_start_timeout": "schedule_to_start",
+    "schedule_to_close_timeout": "schedule_to_close",
+    "heartbeat_timeout": "heartbeat",
+}
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 IfRunning = Literal["fail", "attach", "replace"]
 IfClosed = Literal["allow", "allow_if_failed", "refuse", "attach"]
+CancellationType = Literal["try_cancel", "wait_cancellation_completed", "abandon"]
+
+_CANCELLATION_MODES = {
+    "try_cancel": TRY_CANCEL,
+    "wait_cancellation_completed": WAIT_CANCELLED,
+    "abandon": ABANDON,
+}
 
 
 class ActivityOptions(TypedDict, total=False):
@@ -35,10 +49,19 @@ class ActivityOptions(TypedDict, total=False):
     Attributes:
         start_to_close_timeout: Limit of one attempt, a timedelta or seconds, more than zero; default 5 minutes.
         retry_policy: When and how often a failed attempt is repeated; default ``RetryPolicy()``.
+        schedule_to_start_timeout: Limit of the wait for a free slot, of each attempt; default none.
+        schedule_to_close_timeout: Limit of the whole, all attempts and the waits between them; default none.
+        heartbeat_timeout: Longest time between two calls of ``activity.heartbeat``; default none.
+        cancellation_type: What cancelling it in the workflow does: ``try_cancel`` (default) asks it to stop and does
+            not wait, ``wait_cancellation_completed`` waits until it is over, ``abandon`` lets it go on.
     """
 
     start_to_close_timeout: timedelta | float
     retry_policy: RetryPolicy
+    schedule_to_start_timeout: timedelta | float | None
+    schedule_to_close_timeout: timedelta | float | None
+    heartbeat_timeout: timedelta | float | None
+    cancellation_type: CancellationType
 
 
 class StartOptions(TypedDict, total=False):
@@ -49,12 +72,14 @@ class StartOptions(TypedDict, total=False):
         if_running: When the id is running: ``fail`` (default), ``attach``, or ``replace`` (terminate it).
         if_closed: When the id has ended: ``allow`` (default), ``allow_if_failed``, ``refuse``, ``attach``.
         request_id: A repeat of a start with the same one finds the run that the first one made.
+        memo: Notes that belong to the run, by name: ``describe`` and ``workflow.memo`` have them.
     """
 
     id: str
     if_running: IfRunning
     if_closed: IfClosed
     request_id: str
+    memo: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +116,8 @@ class RetryPolicy:
 
     Attributes:
         initial_interval: Wait before the second attempt, a timedelta or seconds; more than zero.
-        backoff_coefficient: The wait is multiplied by this for each further attempt; 1 or more.
+        backoff_coefficient: The wait is multiplied by this for each further attempt; 1 or more. 1 keeps it as it is.
+        increment: So much is added to the wait for each further attempt, likewise, zero or more.
         maximum_interval: Longest wait, likewise.
         maximum_attempts: Attempts in all; 0 is no limit.
         jitter: The wait varies by this share both ways, 0 to 1.
@@ -107,6 +133,7 @@ class RetryPolicy:
     jitter: float = 0.1
     retry_on: Sequence[type[BaseException] | str] | None = None
     non_retryable_error_types: Sequence[type[BaseException] | str] = ()
+    increment: timedelta | float = 0
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -118,6 +145,7 @@ class RetryPolicy:
         initial = positive_microseconds("RetryPolicy.initial_interval", self.initial_interval)
         if positive_microseconds("RetryPolicy.maximum_interval", self.maximum_interval) < initial:
             raise ValueError("RetryPolicy.maximum_interval is shorter than initial_interval")
+        microseconds("RetryPolicy.increment", self.increment)
         for name in ("backoff_coefficient", "jitter"):
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int | float):
@@ -152,6 +180,7 @@ class RetryPolicy:
             jitter=float(self.jitter),
             retry_on=None if self.retry_on is None else tuple(map(_class_name, self.retry_on)),
             non_retryable=tuple(map(_class_name, self.non_retryable_error_types)),
+            increment=microseconds("increment", self.increment),
         )
         return None if record == RetryRecord() else record
 
@@ -276,18 +305,26 @@ WATCHDOG = WatchdogLimits()
 class ResolvedActivityOptions:
     """Checked options in their stored form: microseconds and a retry record."""
 
-    __slots__ = ("retry", "start_to_close")
+    __slots__ = ("cancellation", "limits", "retry", "start_to_close")
 
-    def __init__(self, start_to_close: int, retry: RetryRecord | None) -> None:
+    def __init__(
+        self,
+        start_to_close: int,
+        retry: RetryRecord | None,
+        limits: LimitsRecord | None = None,
+        cancellation: int = TRY_CANCEL,
+    ) -> None:
         self.start_to_close = start_to_close
         self.retry = retry
+        self.limits = limits
+        self.cancellation = cancellation
 
     def overridden(self, options: dict[str, Any]) -> ResolvedActivityOptions:
         """These options with a call's own put over them.
 
         Raises:
             TypeError: An option is unknown, or of the wrong type.
-            ValueError: A duration is zero or negative.
+            ValueError: A duration is zero or negative, or a word is unknown.
         """
         unknown = options.keys() - ActivityOptions.__annotations__.keys()
         if unknown:
@@ -305,7 +342,26 @@ class ResolvedActivityOptions:
             if not isinstance(policy, RetryPolicy):
                 raise TypeError(f"retry_policy must be a RetryPolicy, not {policy!r}")
             retry = policy.to_record()
-        return ResolvedActivityOptions(start_to_close, retry)
+        cancellation = self.cancellation
+        if "cancellation_type" in options:
+            word = options["cancellation_type"]
+            if not isinstance(word, str) or word not in _CANCELLATION_MODES:
+                known = ", ".join(map(repr, _CANCELLATION_MODES))
+                raise ValueError(f"cancellation_type must be one of {known}, not {word!r}")
+            cancellation = _CANCELLATION_MODES[word]
+        return ResolvedActivityOptions(start_to_close, retry, _limits(self.limits, options), cancellation)
+
+
+def _limits(known: LimitsRecord | None, options: dict[str, Any]) -> LimitsRecord | None:
+    """The limits of a call beyond that of one attempt; None when there are none."""
+    if not options.keys() & _LIMITS.keys():
+        return known
+    found = {name: 0 if known is None else getattr(known, name) for name in _LIMITS.values()}
+    for option, name in _LIMITS.items():
+        if option in options:
+            given = options[option]
+            found[name] = 0 if given is None else positive_microseconds(option, given)
+    return LimitsRecord(**found) if any(found.values()) else None
 
 
 DEFAULT_ACTIVITY_OPTIONS = ResolvedActivityOptions(

@@ -205,12 +205,17 @@ def _carry_over(before: WorkflowActor, actor: WorkflowActor, unknown: EveractErr
         else:  # its cancel was written after all
             actor.shard.dispatcher.pool.withdraw(attempt)
     before.attempts = {}
-    actor.mailbox.extend(mail for mail in before.mailbox if type(mail[0]) not in OUTCOMES)
+    # Outcomes of attempts come again below; somebody waits for those that came from outside.
+    actor.mailbox.extend(
+        mail for mail in before.mailbox if type(mail[0]) not in OUTCOMES or mail[1] is not None
+    )
     if actor.coding is not None and before.coding is not None:
         actor.coding.take_over(before.coding)
     for command, event in before.outcomes.items():  # paid for: they are not asked for again
         if not actor.is_stale(event):
             actor.outcomes[command] = event
+            if any(mail[0] is event for mail in actor.mailbox):
+                continue
             if actor.coding is None:
                 actor.mailbox.append((event, None))
             else:
@@ -233,11 +238,8 @@ def _adopt(shard: Shard, actor: WorkflowActor) -> None:
     shard.newest[actor.workflow_id] = actor
     for command in state.timers:
         shard.arm_timer(actor, command)
-    for command, pending in state.activities.items():
-        if pending.next_at > shard.now():
-            shard.dispatcher.arm_retry(actor, command)
-        else:
-            shard.dispatcher.dispatch(actor, command)
+    for command in list(state.activities):
+        shard.dispatcher.begin(actor, command)
     if (actor.mailbox or (state.unread and state.stall is None)) and not actor.queued:
         shard.enqueue(actor)
 

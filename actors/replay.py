@@ -61,6 +61,7 @@ class Replay:
             if not count % LOOK and clock.steady() > end:
                 return False
         self.instance.replaying = False
+        self.instance.recorded = {}
         self.instance.places.clear()
         return True
 
@@ -77,7 +78,16 @@ class Replay:
         deliveries = deliveries_of(record, first, self._received)
         if not deliveries:
             return
-        actual = instance.turn(at, deliveries)
+        if record.outputs:
+            instance.recorded = {
+                event.command: event for event in record.outputs if type(event) is ev.SideEffectRecorded
+            }
+        try:
+            actual = instance.turn(at, deliveries)
+        except WorkflowCrashedError:
+            if instance.has_diverged:
+                _compare(instance, record.outputs, instance._outputs, first, self._common)
+            raise
         if actual != list(record.outputs):
             self._common = _compare(instance, record.outputs, actual, first, self._common)
         elif actual:
@@ -145,8 +155,14 @@ def _identity(event: ev.Event | None) -> tuple[object, ...]:
             return ("activity", event.command, event.activity_type)
         case ev.TimerStarted():
             return ("timer", event.command, event.duration)
-        case ev.ActivityCancelRequested() | ev.TimerCancelled():
+        case ev.ActivityCancelRequested():
+            return (type(event), event.command, event.mode)
+        case ev.TimerCancelled():
             return (type(event), event.command)
+        case ev.SideEffectRecorded():
+            return (type(event), event.command)
+        case ev.MemoUpserted():
+            return (type(event), *sorted(event.names))
         case ev.UpdateCompleted() | ev.UpdateFailed():
             return ("update", event.update)
         case ev.HandlerFailed():
@@ -164,9 +180,14 @@ def _describe(event: ev.Event | None) -> str:
         case ev.TimerStarted():
             return f"command {event.command}: a timer of {event.duration / 1_000_000:g} s"
         case ev.ActivityCancelRequested():
-            return f"the cancel of activity command {event.command}"
+            how = ("", ", waiting until it is over", ", letting it go on")[event.mode]
+            return f"the cancel of activity command {event.command}{how}"
         case ev.TimerCancelled():
             return f"the cancel of timer command {event.command}"
+        case ev.SideEffectRecorded():
+            return f"command {event.command}: a side effect"
+        case ev.MemoUpserted():
+            return f"new values of the memo ({', '.join(event.names)})"
         case ev.UpdateCompleted() | ev.UpdateFailed():
             return f"the answer to the update of event {event.update}"
         case ev.HandlerFailed():
@@ -183,6 +204,6 @@ def _describe(event: ev.Event | None) -> str:
 
 def _place_of(instance: WorkflowInstance, got: ev.Event | None) -> str:
     """``file:line`` of the call that differs; where run waits when a call is missing."""
-    if isinstance(got, ev.ActivityScheduled | ev.TimerStarted):
+    if isinstance(got, ev.ActivityScheduled | ev.TimerStarted | ev.SideEffectRecorded):
         return instance.places[got.command]
     return suspended_at(instance.main)

@@ -35,9 +35,8 @@ def decide(record: RetryRecord | None, attempt: int, failure: Failure, rng: rand
     if failure.next_delay >= 0:
         return failure.next_delay, ""
     try:
-        delay = min(
-            policy.initial_interval * policy.backoff_coefficient ** (attempt - 1), policy.maximum_interval
-        )
+        delay = policy.initial_interval * policy.backoff_coefficient ** (attempt - 1)
+        delay = min(delay + policy.increment * (attempt - 1), policy.maximum_interval)
     except OverflowError:
         delay = policy.maximum_interval
     if policy.jitter:

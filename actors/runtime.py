@@ -26,6 +26,7 @@ from ..journal.store import JournalStore
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from . import start_policies
 from .activity import in_activity
+from .activity_handles import ActivityAccess
 from .activity_pool import ActivityPool
 from .addresses import SCHEME, AddressError, parse_address
 from .context import running_instance
@@ -38,6 +39,7 @@ from .forks import open_runtimes
 from .handles import WorkflowHandle
 from .housekeeping import SLICE
 from .marks import Marks
+from .memos import encode_memo
 from .messenger import Messenger
 from .options import (
     GRACE,
@@ -66,7 +68,7 @@ from .typing import R, Ts, W, WorkflowClass
 Durability = Literal["fsync", "os"]
 
 
-class Runtime:
+class Runtime(ActivityAccess):
     """Durable workflows in one process.
 
     Use it as ``async with Runtime(...) as runtime``: entering opens the journal and carries on with every run
@@ -374,6 +376,7 @@ class Runtime:
             definition,
             workflow_id,
             payloads,
+            encode_memo(self._converter, options.get("memo")),
             is_new_id="id" not in options,
             if_running=if_running,
             if_closed=if_closed,

@@ -158,6 +158,13 @@ class _Walk(ast.NodeVisitor):
             and "staticmethod" not in _decorators(callee.node, callee.scope)
         ):
             self.scope.names[parameters[0]] = Selfish(callee.owner)
+        self.once = {
+            argument.id
+            for node in ast.walk(callee.node)
+            if isinstance(node, ast.Call)
+            for argument in node.args
+            if isinstance(argument, ast.Name) and self.is_side_effect(target_of(node.func, self.scope))
+        }
         self.globals = {
             name for node in ast.walk(callee.node) if isinstance(node, ast.Global) for name in node.names
         }
@@ -166,6 +173,15 @@ class _Walk(ast.NodeVisitor):
         """Look at the body."""
         for statement in self.node.body:
             self.visit(statement)
+
+    @staticmethod
+    def is_side_effect(target: object) -> bool:
+        """Whether a call is ``workflow.side_effect``, whose function replay does not call again."""
+        return (
+            isinstance(target, str)
+            and target.startswith("everact.")
+            and target.endswith("workflow.side_effect")
+        )
 
     def report(self, node: ast.expr | ast.stmt, rule: Rule, call: str) -> None:
         """Note a finding, unless the comment is on one of its lines."""
@@ -185,7 +201,8 @@ class _Walk(ast.NodeVisitor):
     # functions and classes inside
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self.further.append(Callee(node, self.scope, None))
+        if node.name not in self.once:
+            self.further.append(Callee(node, self.scope, None))
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
@@ -201,6 +218,8 @@ class _Walk(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         target = target_of(node.func, self.scope)
+        if self.is_side_effect(target):
+            return
         name = target if isinstance(target, str) else ""
         rule = CALLS.get(name)
         if rule is None and not node.args and not node.keywords:

@@ -18,6 +18,7 @@ from .errors import (
     WorkflowTypeError,
 )
 from .mailbox import Inspection
+from .memos import Memo
 from .options import IfClosed, IfRunning
 from .repeats import is_same
 from .start_policies import decide as decide_start
@@ -32,6 +33,7 @@ def start_run(
     definition: WorkflowDefinition,
     workflow_id: str,
     args: tuple[Payload, ...],
+    memo: Memo,
     *,
     is_new_id: bool,
     if_running: IfRunning,
@@ -74,9 +76,9 @@ def start_run(
         refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
         _answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
         return current, future
-    started = ev.WorkflowStarted(workflow_id, random_id(), definition.name, args, request_id, digest)
+    started = ev.WorkflowStarted(workflow_id, random_id(), definition.name, args, request_id, digest, *memo)
     actor = WorkflowActor(shard, shard.next_key, workflow_id, definition)
-    size = total_size(args)
+    size = total_size(args) + total_size(memo[1])
     if size > shard.sizes.quick and shard.coder is None:
         shard.sizes.check_event(started, actor.about)
     shard.intake.admit(size)

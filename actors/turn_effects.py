@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def _activity_scheduled(actor: WorkflowActor, batch: Batch, event: ev.ActivityScheduled) -> None:
-    batch.effects.append((actor.shard.dispatcher.dispatch, (actor, event.command)))
+    batch.effects.append((actor.shard.dispatcher.begin, (actor, event.command)))
 
 
 def _activity_cancelled(actor: WorkflowActor, batch: Batch, event: ev.ActivityCancelRequested) -> None:
-    batch.effects.append((actor.shard.dispatcher.cancel_attempt, (actor, event.command)))
+    batch.effects.append((actor.shard.dispatcher.cancel, (actor, event)))
 
 
 def _timer_started(actor: WorkflowActor, batch: Batch, event: ev.TimerStarted) -> None:

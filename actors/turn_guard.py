@@ -76,6 +76,8 @@ _BOUNDARY = frozenset(
         ("asyncio_discard", "close_coroutines"),
     ]
 )
+#: Calls the function of ``workflow.side_effect``.
+_SIDE_EFFECT = ("side_effects", "_called")
 _ROOM = __name__.rpartition(".")[0]
 _PACKAGE = __name__.partition(".")[0]
 _STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
@@ -143,8 +145,12 @@ def _refuse(loop: WorkflowLoop, call: str, rule: Rule) -> None:
         package = module.partition(".")[0]
         if package in _LET_THROUGH or name == "__del__" or (module == "weakref" and name == "__call__"):
             return  # the last two are finalizers: the garbage collector has called them, not this run
-        if module.startswith(_ROOM) and (module[len(_ROOM) + 1 :], name) in _BOUNDARY:
-            break
+        if module.startswith(_ROOM):
+            ours = (module[len(_ROOM) + 1 :], name)
+            if ours == _SIDE_EFFECT:
+                return  # replay does not call it again
+            if ours in _BOUNDARY:
+                break
         filename = frame.f_code.co_filename
         if package != _PACKAGE and not _is_stdlib(filename):
             if _is_allowed(frame):

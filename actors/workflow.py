@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
 
 from ..journal.failures import clean
-from .commands import Decode
+from .commands import Decode, result_decoder
 from .context import current_instance, running_instance
 from .definitions import (
     DEFINITION,
@@ -200,7 +200,11 @@ class ActivityHandle(Protocol[R_co]):
         ...
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Ask the activity to stop, and stop waiting for it."""
+        """Cancel the activity in the way of its ``cancellation_type``."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether it has ended by being cancelled."""
         ...
 
     def done(self) -> bool:
@@ -249,7 +253,7 @@ def _schedule(call: str, activity: Any, args: tuple[Any, ...], options: dict[str
         definition = instance.activity_named(activity)
         decode: Decode | None = None
         if "result_type" in options:
-            decode = instance.decoder_for(options.pop("result_type"), activity)
+            decode = result_decoder(instance._converter, options.pop("result_type"), activity)
         return instance.schedule_activity(definition, args, None, options, decode, depth=3)
     return instance.schedule_activity(activity_definition(activity), args, None, options, depth=3)
 
@@ -451,7 +455,7 @@ def _utc(at: int) -> datetime:
 
 def uuid4() -> uuid.UUID:
     """A random id that is the same on replay."""
-    return current_instance("uuid4()").uuid4()
+    return uuid.UUID(int=current_instance("uuid4()").random("uuid4").getrandbits(128), version=4)
 
 
 def random(stream: str = "") -> random_module.Random:

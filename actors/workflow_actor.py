@@ -27,7 +27,7 @@ from .field_names import about
 from .isolation import is_suspect
 from .loading import NotReadableError, ReplayingError, drop_replay, load_code
 from .mailbox import DELIVERED, FENCED, MESSAGES, OUTCOMES, Inspection, Mail, Query, Reply
-from .refusals import refuse_closed
+from .refusals import refuse_closed, refuse_stale
 from .repeats import answered_before
 from .running import answer_of, is_valid, run_turn
 from .stalls import refuse_stalled, stall_over, stall_run
@@ -166,8 +166,12 @@ class WorkflowActor:
 
     def withdraw_attempts(self) -> None:
         """Nobody wants the results of its attempts any more."""
+        pool = self.shard.dispatcher.pool
         for attempt in self.attempts.values():
-            self.shard.dispatcher.pool.withdraw(attempt)
+            if attempt.is_abandoned:
+                pool.release(attempt)
+            else:
+                pool.withdraw(attempt)
         self.attempts.clear()
         self.outcomes.clear()
 
@@ -264,10 +268,12 @@ class WorkflowActor:
         elif kind in FENCED and self.is_stale(event):
             if kind in OUTCOMES:
                 outcome_is_durable(self, event)
+            refuse_stale(self, event, reply)
         elif kind is ev.CancelRequested and state.cancel is not None:
             self.shard.reply_when_durable(self, reply)
         elif (
             kind is ev.ActivityCompleted
+            and reply is None
             and len(event.result.data) > self.shard.intake.large
             and self.shard.intake.keeps(self, event)
         ):
@@ -286,6 +292,10 @@ class WorkflowActor:
             write(self, ev.Turn((event,)), self.shard.now(), reply)
             self.batch.after(self.shard.dispatcher.arm_retry, self, event.command)
             self.batch.after(self.shard.dispatcher.log_attempt, self, event)
+        elif kind is ev.AttemptNoted:
+            write(self, ev.Turn((event,)), self.shard.now(), reply)
+            if event.deadline:
+                self.batch.after(self.shard.dispatcher.arm_completion, self, event.command)
         elif kind is ev.WorkflowTerminated:
             self.close_at_once(event, reply)
         elif state.stall is None:
@@ -296,7 +306,6 @@ class WorkflowActor:
         """Whether nobody waits for this any more: a late attempt (R3), a timer that lost its race."""
         if type(event) is ev.TimerFired:
             return event.command not in self.state.timers
-        assert isinstance(event, ev.ActivityCompleted | ev.ActivityFailed | ev.AttemptFailed)
         pending = self.state.activities.get(event.command)
         return pending is None or pending.attempt != event.attempt
 

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import random
 import sys
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from types import CodeType
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 from ..journal import events as ev
 from ..journal.errors import PayloadDecodeError
 from ..journal.failures import clean
-from ..journal.payloads import PayloadConverter
+from ..journal.payloads import Payload, PayloadConverter
 from .asyncio_forbidden import read_only
 from .commands import CommandFuture, Decode, DurableTimer
 from .definitions import ActivityDefinition, WorkflowDefinition
@@ -28,6 +27,7 @@ from .failure_conversion import error_of, failure_of, is_failure
 from .handlers import MessageHandlers
 from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
+from .randomness import Randomness
 from .turn_guard import Guard
 
 log = logging.getLogger("everact.runtime")
@@ -82,14 +82,17 @@ class WorkflowInstance:
         "cancel_requested",
         "guard",
         "handlers",
+        "has_diverged",
         "logs",
         "loop",
+        "memo",
         "next_command",
         "now",
         "outcome",
         "pending",
         "places",
         "read_only",
+        "recorded",
         "replaying",
         "started",
         "started_at",
@@ -118,6 +121,9 @@ class WorkflowInstance:
         self.pending: dict[int, CommandFuture] = {}
         self.timers: dict[int, DurableTimer] = {}
         self.places: dict[int, str] = {}  # of commands, while replaying
+        self.recorded: dict[int, ev.SideEffectRecorded] = {}  # of the turn that is replayed
+        self.has_diverged = False  # it asked in replay for what the journal does not have
+        self.memo: dict[str, Payload] = {}
         self.handlers: MessageHandlers = MessageHandlers(self)
         self.cancel_requested = False
         self._cancel_reason = ""
@@ -127,8 +133,8 @@ class WorkflowInstance:
         self._conditions: dict[asyncio.Future[None], tuple[Callable[[], object], Context]] = {}
         self._places: dict[asyncio.Future[None], int] = {}
         self._waits = 0
-        self._randoms: dict[str, random.Random] = {}
-        self._reading_randoms: dict[str, random.Random] = {}
+        self._randoms = Randomness()
+        self._reading_randoms = Randomness()
         # Its own: what the sender of a message has in its context must not reach the code.
         self._context = Context()
         self._object: Any = None
@@ -180,6 +186,7 @@ class WorkflowInstance:
         started = deliveries[0].event
         assert isinstance(started, ev.WorkflowStarted)
         self.started = started
+        self.memo = dict(zip(started.memo_names, started.memo, strict=True))
         self.started_at = self.started_at or self.now
         args, _ = self._definition.codec.decode_args(self._converter, started.args)
         cls = self._definition.cls
@@ -294,10 +301,14 @@ class WorkflowInstance:
 
     def _deliver_activity_completed(self, delivery: Delivery) -> None:
         event = delivery.event
-        assert isinstance(event, ev.ActivityCompleted)
+        assert isinstance(event, ev.ActivityCompleted | ev.ActivityCancelled)
         future = self.pending.pop(event.command, None)
-        if future is not None:  # otherwise it was cancelled while the result was on its way
+        if future is None:  # it was cancelled while the result was on its way
+            return
+        if type(event) is ev.ActivityCompleted:
             future.set_result(future.decode(event.result))
+        else:
+            future.end_cancelled()
 
     def _deliver_activity_failed(self, delivery: Delivery) -> None:
         event = delivery.event
@@ -365,7 +376,9 @@ class WorkflowInstance:
         command = self.next_command
         self.next_command = command + 1
         self._outputs.append(
-            ev.ActivityScheduled(command, name, payloads, resolved.start_to_close, resolved.retry, keywords)
+            ev.ActivityScheduled(
+                command, name, payloads, resolved.start_to_close, resolved.retry, keywords, resolved.limits
+            )
         )
         if self.replaying:
             self.places[command] = user_place()
@@ -373,7 +386,8 @@ class WorkflowInstance:
         place: tuple[CodeType, int] = (frame.f_code, frame.f_lineno)
         if decode is None:
             decode = registered.codec.result_decoder(self._converter)
-        future = CommandFuture(self, command, f"activity {name!r}", decode, place)
+        label = f"activity {name!r}"
+        future = CommandFuture(self, command, label, decode, place, cancellation=resolved.cancellation)
         self.pending[command] = future
         return future
 
@@ -388,18 +402,15 @@ class WorkflowInstance:
             raise ActivityNotRegisteredError(name, list(self._activities))
         return definition
 
-    def decoder_for(self, hint: Any, name: str) -> Decode:
-        """A decoder of an activity's result by an explicit type."""
-        decode = self._converter.decoder_for(hint)
-        where = f"result of activity {name}"
-        return lambda payload: decode(payload, where)
-
-    def cancel_activity(self, command: int) -> None:
-        """Record that an activity is no longer wanted."""
+    def cancel_activity(self, command: int, mode: int) -> None:
+        """Record that an activity is no longer wanted; ``mode`` as of ``ActivityCancelRequested``."""
         if self.read_only:
             raise read_only("cancel()")
-        if not self.loop.discarded and self.pending.pop(command, None) is not None:
-            self._outputs.append(ev.ActivityCancelRequested(command))
+        if self.loop.discarded or command not in self.pending:
+            return
+        if mode != ev.WAIT_CANCELLED:
+            del self.pending[command]
+        self._outputs.append(ev.ActivityCancelRequested(command, mode))
 
     def start_timer(
         self, delay: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
@@ -460,18 +471,10 @@ class WorkflowInstance:
 
     def random(self, stream: str) -> random.Random:
         """A named stream of random numbers, the same in each replay; queries get one of their own."""
+        run = self.started.run_id
         if self.read_only:
-            known, seed = self._reading_randoms, f"{self.started.run_id}/query/{self.now}/{stream}"
-        else:
-            known, seed = self._randoms, f"{self.started.run_id}/{stream}"
-        rng = known.get(stream)
-        if rng is None:
-            rng = known[stream] = random.Random(seed)  # noqa: S311
-        return rng
-
-    def uuid4(self) -> uuid.UUID:
-        """A random id from a stream of its own."""
-        return uuid.UUID(int=self.random("uuid4").getrandbits(128), version=4)
+            return self._reading_randoms.stream(stream, f"{run}/query/{self.now}/{stream}")
+        return self._randoms.stream(stream, f"{run}/{stream}")
 
     def loop_time(self) -> float:
         """Seconds since the run's start, of the event being delivered."""
@@ -492,6 +495,7 @@ _Deliver = Callable[[WorkflowInstance, Delivery], None]
 _DELIVER: dict[type, _Deliver] = {
     ev.ActivityCompleted: WorkflowInstance._deliver_activity_completed,
     ev.ActivityFailed: WorkflowInstance._deliver_activity_failed,
+    ev.ActivityCancelled: WorkflowInstance._deliver_activity_completed,
     ev.TimerFired: WorkflowInstance._deliver_timer_fired,
     ev.CancelRequested: WorkflowInstance._deliver_cancel,
     ev.SignalReceived: lambda run, delivery: run.handlers.signal(delivery),

@@ -13,6 +13,7 @@ if _util.find_spec(f"{__name__}.actors") is None:
 
 from . import activity, blocking, exceptions, payloads, workflow
 from ._version import __version__
+from .actors.activity_handles import AsyncActivityHandle
 from .actors.addresses import Address
 from .actors.descriptions import History, HistoryEvent, WorkflowDescription, WorkflowSummary
 from .actors.doors import build_doors_with as _build_doors_with
@@ -31,6 +32,7 @@ __all__ = [
     "ActorRef",
     "Address",
     "ApplicationError",
+    "AsyncActivityHandle",
     "Client",
     "EveractError",
     "FailureError",

@@ -5,6 +5,7 @@ from .actors.context import NotInActivityError, NotInWorkflowError
 from .actors.errors import (
     ActivityCancelledError,
     ActivityError,
+    ActivityNotPendingError,
     ActivityNotRegisteredError,
     ActivityTimeoutError,
     ApplicationError,
@@ -63,6 +64,7 @@ from .journal.errors import (
 __all__ = [
     "ActivityCancelledError",
     "ActivityError",
+    "ActivityNotPendingError",
     "ActivityNotRegisteredError",
     "ActivityTimeoutError",
     "AddressError",

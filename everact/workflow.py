@@ -1,5 +1,6 @@
 """What authors of workflows write: ``from everact import workflow``."""
 
+from .actors.side_effects import memo, side_effect, upsert_memo
 from .actors.workflow import (
     ActivityHandle,
     WorkflowInfo,
@@ -39,16 +40,19 @@ __all__ = [
     "info",
     "init",
     "logger",
+    "memo",
     "now",
     "query",
     "random",
     "run",
+    "side_effect",
     "signal",
     "sleep",
     "sleep_until",
     "start_activity",
     "time",
     "update",
+    "upsert_memo",
     "uuid4",
     "wait_condition",
     "with_options",

@@ -118,6 +118,7 @@ def _map_state(state: RunState, swap: Callable[[Payload, str], Payload]) -> RunS
     for command, pending in state.activities.items():
         copy = mapped.activities[command] = pending.copy()
         copy.scheduled = map_event(pending.scheduled, swap)
+        copy.details = tuple(swap(detail, "heartbeat detail") for detail in pending.details)
         if (
             pending.last_failure is not None and pending.last_failure.type != LOST
         ):  # no event carried that one

@@ -18,21 +18,26 @@ E = TypeVar("E", bound=ev.Event)
 
 #: Fields with payloads and failures, by event; a test compares it with the events themselves.
 CODED_FIELDS: dict[type[ev.Event], tuple[str, ...]] = {
-    ev.WorkflowStarted: ("args",),
+    ev.WorkflowStarted: ("args", "memo"),
     ev.SignalReceived: ("args",),
     ev.UpdateReceived: ("args",),
     ev.ActivityCompleted: ("result",),
     ev.ActivityFailed: ("failure",),
-    ev.AttemptFailed: ("failure",),
+    ev.AttemptFailed: ("failure", "details"),
+    ev.AttemptNoted: ("details",),
     ev.RunStalled: ("failure",),
     ev.ActivityScheduled: ("args",),
     ev.TaskFailed: ("failure",),
+    ev.SideEffectRecorded: ("result", "failure"),
+    ev.MemoUpserted: ("memo",),
     ev.UpdateCompleted: ("result",),
     ev.UpdateFailed: ("failure",),
     ev.HandlerFailed: ("failure",),
     ev.WorkflowCompleted: ("result",),
     ev.WorkflowFailed: ("failure",),
 }
+#: What one of several values in a field is called, where it is no argument.
+_PLACES = {"memo": "memo value", "details": "heartbeat detail"}
 #: Encoding of a failure's message and trace as one payload, on its way through the codecs.
 TEXT = "failure"
 
@@ -66,6 +71,10 @@ def _map(name: str, value: Any, swap: Swap, names: Sequence[str]) -> Any:
         return swap(value, name)
     if isinstance(value, Failure):
         return map_failure(value, swap)
+    if value is None:
+        return None
+    if name in _PLACES:
+        return tuple(swap(payload, f"{_PLACES[name]} {index}") for index, payload in enumerate(value, 1))
     return tuple(
         swap(payload, f"argument {names[index]!r}" if index < len(names) else f"argument {index + 1}")
         for index, payload in enumerate(value)
@@ -127,7 +136,7 @@ def what(event: ev.Event) -> str:
             return f"update {event.name}"
         case ev.ActivityScheduled():
             return f"activity {event.activity_type}"
-        case ev.ActivityCompleted() | ev.ActivityFailed() | ev.AttemptFailed():
+        case ev.ActivityCompleted() | ev.ActivityFailed() | ev.AttemptFailed() | ev.AttemptNoted():
             return f"the activity of command {event.command}"
         case ev.UpdateCompleted() | ev.UpdateFailed():
             return f"the update of event {event.update}"
@@ -135,5 +144,7 @@ def what(event: ev.Event) -> str:
             return f"the signal of event {event.message}"
         case ev.TaskFailed():
             return f"task {event.task}"
+        case ev.SideEffectRecorded():
+            return f"the side effect of command {event.command}"
         case _:
             return "the workflow"

@@ -26,6 +26,15 @@ class RetryRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     jitter: float = 0.1
     retry_on: tuple[str, ...] | None = None
     non_retryable: tuple[str, ...] = ()
+    increment: int = 0
+
+
+class LimitsRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Limits of an activity beyond that of one attempt, as they were at the call; 0 is none."""
+
+    schedule_to_start: int = 0
+    schedule_to_close: int = 0
+    heartbeat: int = 0
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -44,6 +53,8 @@ class WorkflowStarted(Event, tag="ws", frozen=True):
     args: tuple[Payload, ...] = ()
     request_id: str = ""
     digest: bytes = b""
+    memo_names: tuple[str, ...] = ()
+    memo: tuple[Payload, ...] = ()
 
 
 class SignalReceived(Event, tag="sr", frozen=True):
@@ -89,12 +100,35 @@ class ActivityFailed(Event, tag="af", frozen=True):
 
 
 class AttemptFailed(Event, tag="at", frozen=True):
-    """One attempt failed and another will follow at ``next_at``; user code does not see it."""
+    """One attempt failed and another will follow at ``next_at``; user code does not see it.
+
+    ``details`` is what its heartbeats said last, for the next attempt.
+    """
 
     command: int
     attempt: int
     failure: Failure
     next_at: int
+    details: tuple[Payload, ...] = ()
+
+
+class ActivityCancelled(Event, tag="an", frozen=True):
+    """The activity that the run asked to stop, and waited for, is over without a result."""
+
+    command: int
+    attempt: int
+
+
+class AttemptNoted(Event, tag="ah", frozen=True):
+    """An attempt runs, and its heartbeats have said ``details``; user code does not see it.
+
+    ``deadline`` is not 0 once its code has returned and somebody else completes it, until then at the latest.
+    """
+
+    command: int
+    attempt: int
+    details: tuple[Payload, ...] = ()
+    deadline: int = 0
 
 
 class AttemptLost(Event, tag="al", frozen=True):
@@ -166,12 +200,21 @@ class ActivityScheduled(Event, tag="as", frozen=True):
     start_to_close: int = 300_000_000
     retry: RetryRecord | None = None
     keywords: tuple[str, ...] = ()
+    limits: LimitsRecord | None = None
+
+
+#: What a run does about an activity that it cancels: ask it to stop, also wait until it has, or let it go on.
+TRY_CANCEL, WAIT_CANCELLED, ABANDON = range(3)
 
 
 class ActivityCancelRequested(Event, tag="ax", frozen=True):
-    """Command: stop that activity; the run no longer waits for it."""
+    """Command: stop that activity; the run no longer waits for its result.
+
+    ``mode`` 1: it waits until the activity is over. 2: the activity is not asked to stop.
+    """
 
     command: int
+    mode: int = TRY_CANCEL
 
 
 class TimerStarted(Event, tag="ts", frozen=True):
@@ -209,6 +252,24 @@ class TaskFailed(Event, tag="bf", frozen=True):
 
     task: str
     failure: Failure
+
+
+class SideEffectRecorded(Event, tag="se", frozen=True):
+    """Command: what a function gave that is not to be called again; one of the two is there."""
+
+    command: int
+    result: Payload | None = None
+    failure: Failure | None = None
+
+
+class MemoUpserted(Event, tag="mu", frozen=True):
+    """Command: these notes of the run have these values from now on; a name without a value is taken out.
+
+    The first of ``names`` belong to ``memo``, in order.
+    """
+
+    names: tuple[str, ...]
+    memo: tuple[Payload, ...] = ()
 
 
 class UpdateCompleted(Event, tag="uc", frozen=True):
@@ -266,6 +327,8 @@ AnyEvent = (
     | ActivityFailed
     | AttemptFailed
     | AttemptLost
+    | ActivityCancelled
+    | AttemptNoted
     | TimerFired
     | RunStalled
     | RunReleased
@@ -277,6 +340,8 @@ AnyEvent = (
     | ConditionAwaited
     | ConditionMet
     | TaskFailed
+    | SideEffectRecorded
+    | MemoUpserted
     | UpdateCompleted
     | UpdateFailed
     | HandlerFailed
@@ -292,7 +357,7 @@ Outcome = WorkflowCompleted | WorkflowFailed | WorkflowCancelled | WorkflowTermi
 #: Inputs that a request id may come with, and a digest of what they say.
 WITH_DIGEST = (WorkflowStarted, SignalReceived, UpdateReceived)
 #: Inputs that change the fold only; user code never sees them.
-SILENT = (AttemptFailed, AttemptLost, RunStalled, RunReleased, RunBlamed)
+SILENT = (AttemptFailed, AttemptLost, AttemptNoted, RunStalled, RunReleased, RunBlamed)
 #: Outputs that only tell outsiders what goes on in the run.
 ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed)
 OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)

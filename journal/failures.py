@@ -35,7 +35,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
         next_delay: Microseconds until the next attempt, as the author asked; -1 when not said.
         source: For kind ``activity``, ``timeout`` and ``lost``: what failed, ``(activity type, command, attempt)``.
         group: Members of an exception group.
-        retry_state: For kind ``activity``: why there was no further attempt.
+        retry_state: For kind ``activity``: why there was no further attempt. For ``timeout``: the limit's name.
         coded: Message and trace as the payload codecs have left them; those two are then empty.
     """
 

@@ -37,6 +37,9 @@ FAULT_POINTS = (
     "runtime.effects.after",
     "activity.start.before",
     "activity.result.before",
+    "activity.note.before",
+    "activity.cancel.before",
+    "activity.complete.before",
     "timer.fire.before",
     "message.ack.before",
 )

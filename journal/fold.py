@@ -59,11 +59,19 @@ class PendingActivity:
         uncounted: How many of the attempts before do not count for the retry policy.
         suspicions: Deaths of the process while an attempt's code ran.
         deaths: Those while nothing else ran.
+        details: What heartbeats have said last, of this attempt or an earlier one.
+        has_begun: Whether the journal knows that the present attempt has begun.
+        deadline: When somebody else must have completed it, microseconds; 0 while its own code is to do that.
+        cancel: How the run has cancelled it: ``WAIT_CANCELLED``, ``ABANDON``, or 0 for not at all.
     """
 
     __slots__ = (
         "attempt",
+        "cancel",
+        "deadline",
         "deaths",
+        "details",
+        "has_begun",
         "last_failure",
         "next_at",
         "scheduled",
@@ -81,13 +89,31 @@ class PendingActivity:
         self.uncounted = 0
         self.suspicions = 0
         self.deaths = 0
+        self.details: tuple[Payload, ...] = ()
+        self.has_begun = False
+        self.deadline = 0
+        self.cancel = 0
 
     def copy(self) -> PendingActivity:
         """One like it."""
         other = PendingActivity(self.scheduled, self.scheduled_at)
-        other.attempt, other.next_at, other.last_failure = self.attempt, self.next_at, self.last_failure
-        other.uncounted, other.suspicions, other.deaths = self.uncounted, self.suspicions, self.deaths
+        for name in PendingActivity.__slots__:
+            setattr(other, name, getattr(self, name))
         return other
+
+    @property
+    def start_deadline(self) -> int:
+        """When the present attempt must have begun, microseconds; 0 for no limit, or when it has."""
+        limits = self.scheduled.limits
+        if limits is None or not limits.schedule_to_start or self.has_begun:
+            return 0
+        return (self.next_at or self.scheduled_at) + limits.schedule_to_start
+
+    @property
+    def close_deadline(self) -> int:
+        """When it must be over, whatever is tried, microseconds; 0 for no limit."""
+        limits = self.scheduled.limits
+        return self.scheduled_at + limits.schedule_to_close if limits and limits.schedule_to_close else 0
 
 
 class RunState:
@@ -95,7 +121,7 @@ class RunState:
 
     Attributes:
         last_event: Number of the newest event; 0 before the first.
-        started: The start, without its arguments.
+        started: The start, without its arguments; its memo as it is now.
         now: Time of the newest turn, never going back.
         activities: Pending activities by command number.
         timers: Pending timers by command number.
@@ -227,7 +253,10 @@ def _cancel(state: RunState, _number: int, _at: int, event: ev.CancelRequested) 
 
 
 def _activity_done(
-    state: RunState, _number: int, _at: int, event: ev.ActivityCompleted | ev.ActivityFailed
+    state: RunState,
+    _number: int,
+    _at: int,
+    event: ev.ActivityCompleted | ev.ActivityFailed | ev.ActivityCancelled,
 ) -> None:
     state.activities.pop(event.command, None)
 
@@ -238,13 +267,26 @@ def _attempt_failed(state: RunState, _number: int, _at: int, event: ev.AttemptFa
         pending.attempt = event.attempt + 1
         pending.next_at = event.next_at
         pending.last_failure = event.failure
+        pending.details = event.details or pending.details
+        pending.has_begun = False
+        pending.deadline = 0
 
 
-def _attempt_lost(state: RunState, _number: int, _at: int, event: ev.AttemptLost) -> None:
+def _attempt_noted(state: RunState, _number: int, _at: int, event: ev.AttemptNoted) -> None:
+    pending = state.activities.get(event.command)
+    if pending is not None:
+        pending.details = event.details or pending.details
+        pending.has_begun = True
+        pending.deadline = event.deadline or pending.deadline
+
+
+def _attempt_lost(state: RunState, _number: int, at: int, event: ev.AttemptLost) -> None:
     pending = state.activities.get(event.command)
     if pending is not None:
         pending.attempt = event.attempt + 1
-        pending.next_at = 0
+        pending.next_at = at
+        pending.has_begun = False
+        pending.deadline = 0
         pending.last_failure = Failure(LOST, message=event.reason)
         pending.uncounted += not event.counted
         pending.suspicions += event.suspected
@@ -275,7 +317,18 @@ def _scheduled(state: RunState, _number: int, at: int, event: ev.ActivitySchedul
 
 
 def _activity_cancelled(state: RunState, _number: int, _at: int, event: ev.ActivityCancelRequested) -> None:
-    state.activities.pop(event.command, None)
+    if event.mode == ev.TRY_CANCEL:
+        state.activities.pop(event.command, None)
+    elif event.command in state.activities:
+        state.activities[event.command].cancel = event.mode
+
+
+def _memo(state: RunState, _number: int, _at: int, event: ev.MemoUpserted) -> None:
+    memo = dict(zip(state.started.memo_names, state.started.memo, strict=True))
+    memo.update(zip(event.names, event.memo, strict=False))
+    for name in event.names[len(event.memo) :]:
+        memo.pop(name, None)
+    state.started = structs.replace(state.started, memo_names=tuple(memo), memo=tuple(memo.values()))
 
 
 def _timer_started(state: RunState, _number: int, _at: int, event: ev.TimerStarted) -> None:
@@ -332,6 +385,8 @@ _APPLY: dict[type, _Apply] = {
     ev.ActivityFailed: _activity_done,
     ev.AttemptFailed: _attempt_failed,
     ev.AttemptLost: _attempt_lost,
+    ev.ActivityCancelled: _activity_done,
+    ev.AttemptNoted: _attempt_noted,
     ev.TimerFired: _timer_done,
     ev.RunStalled: _stalled,
     ev.RunReleased: _released,
@@ -340,6 +395,7 @@ _APPLY: dict[type, _Apply] = {
     ev.ActivityCancelRequested: _activity_cancelled,
     ev.TimerStarted: _timer_started,
     ev.TimerCancelled: _timer_done,
+    ev.MemoUpserted: _memo,
     ev.ConditionAwaited: _waits,
     ev.ConditionMet: _waited,
     ev.UpdateCompleted: _update_done,

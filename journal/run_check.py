@@ -176,6 +176,8 @@ class RunCheck:
                 | ev.ActivityFailed()
                 | ev.AttemptFailed()
                 | ev.AttemptLost()
+                | ev.AttemptNoted()
+                | ev.ActivityCancelled()
                 | ev.ActivityCancelRequested()
             ) if event.command not in self._activities:
                 return f"activity {event.command}"

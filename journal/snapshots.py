@@ -15,6 +15,7 @@ from .blobs import SPILL, Spiller, restore_state
 from .errors import JournalCorruptError
 from .failures import Failure
 from .fold import Blame, PendingActivity, RunState
+from .payloads import Payload
 from .row_checksum import sealed, unsealed
 from .store import Tables
 
@@ -24,6 +25,13 @@ HAS_UNREAD = 2
 IS_STALLED = 4
 #: The snapshot refers to blobs.
 HAS_BLOBS = 8
+
+
+class _Attempt(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    details: tuple[Payload, ...]
+    has_begun: bool
+    deadline: int
+    cancel: int
 
 
 class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -40,6 +48,7 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     dead_letters: list[ev.HandlerFailed]
     waiting: dict[int, str]
     dead_letter_count: int = 0  # journals of before it was counted have all of them
+    attempts: dict[int, _Attempt] = {}
     blame: dict[str, Blame] = {}
     #: Uncounted attempts, suspicions and deaths of those pending activities that have any.
     lost: dict[int, tuple[int, int, int]] = {}
@@ -97,10 +106,16 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
     """
     wake = 0
     activities: list[tuple[ev.ActivityScheduled, int, int, int, Failure | None]] = []
+    attempts: dict[int, _Attempt] = {}
     lost: dict[int, tuple[int, int, int]] = {}
-    for pending in state.activities.values():
+    for command, pending in state.activities.items():
         if pending.uncounted or pending.suspicions:
-            lost[pending.scheduled.command] = (pending.uncounted, pending.suspicions, pending.deaths)
+            lost[command] = (pending.uncounted, pending.suspicions, pending.deaths)
+        if pending.details or pending.has_begun or pending.deadline or pending.cancel:
+            attempts[command] = _Attempt(pending.details, pending.has_begun, pending.deadline, pending.cancel)
+        close_deadline = pending.close_deadline
+        if close_deadline:
+            wake = min(wake, close_deadline) if wake else close_deadline
         if pending.next_at:
             wake = min(wake, pending.next_at) if wake else pending.next_at
         else:
@@ -135,6 +150,7 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         list(state.dead_letters),
         state.waiting,
         state.dead_letter_count,
+        attempts,
         state.blame,
         lost,
     )
@@ -184,6 +200,12 @@ def _state(row: _OpenRow) -> RunState:
         pending.next_at = next_at
         pending.last_failure = failure
         pending.uncounted, pending.suspicions, pending.deaths = found.lost.get(scheduled.command, (0, 0, 0))
+        attempt_now = found.attempts.get(scheduled.command)
+        if attempt_now is not None:
+            pending.details = attempt_now.details
+            pending.has_begun = attempt_now.has_begun
+            pending.deadline = attempt_now.deadline
+            pending.cancel = attempt_now.cancel
     state.timers = {timer.command: timer for timer in found.timers}
     state.unread = found.unread
     state.updates = found.updates

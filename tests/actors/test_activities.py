@@ -70,6 +70,15 @@ def test_waits_grow_by_the_coefficient_up_to_the_longest():
     assert decide(policy.to_record(), 10**6, WHY, random.Random()) == (10 * SECOND, "")
 
 
+def test_waits_may_grow_by_an_amount_or_stay_as_they_are():
+    same = {"jitter": 0, "maximum_attempts": 0, "backoff_coefficient": 1}
+    linear = RetryPolicy(initial_interval=2, increment=timedelta(seconds=3), maximum_interval=10, **same)
+    assert delays(linear, 5) == [2 * SECOND, 5 * SECOND, 8 * SECOND, 10 * SECOND, 10 * SECOND]
+    assert delays(RetryPolicy(initial_interval=2, **same), 3) == [2 * SECOND] * 3
+    with pytest.raises(ValueError, match="RetryPolicy.increment"):
+        RetryPolicy(increment=-1)
+
+
 def test_the_default_policy_gives_up_after_ten_attempts_and_about_four_minutes():
     waits = delays(RetryPolicy(jitter=0), 10)
     assert waits[-1] == -1
@@ -326,8 +335,9 @@ async def test_the_late_result_of_an_attempt_that_was_given_up_is_refused(colour
     def first_in_thread() -> str:
         if activity.info().attempt > 1:
             return "second attempt"
-        late.wait(10)
-        returned.set()
+        with activity.shield_thread_cancel_exception():  # or it would be told at its next bytecode
+            late.wait(10)
+            returned.set()
         return "LATE"
 
     @activity.defn

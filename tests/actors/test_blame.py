@@ -8,7 +8,7 @@ from support.deaths import ATTEMPT, QUERY, START, TURN, VALIDATOR, Grave
 from support.hosting import gate, hosted, kinds, settled, until
 from support.stores import TroubledStore
 
-from everact import RetryPolicy, workflow
+from everact import RetryPolicy, activity, workflow
 from everact.exceptions import (
     ActivityError,
     AttemptLostError,
@@ -491,3 +491,61 @@ async def test_what_starts_write_is_whole_in_the_tables(grave):
         assert "the process died 3 times" in description.failure
         [pending] = (await runtime.ref("run-2", Calls).describe()).pending_activities
         assert pending.last_failure == "AttemptLostError: the process died while the attempt was in hand"
+
+
+async def test_an_attempt_that_somebody_else_completes_is_not_lost(grave):
+    """Its code had returned, durably: it was not in the dead process any more."""
+    tokens = []
+
+    @activity.defn(retry_policy=RetryPolicy(maximum_attempts=1))
+    async def asks() -> str:
+        tokens.append(activity.info().task_token)
+        activity.raise_complete_async()
+
+    @workflow.defn
+    class Asks:
+        @workflow.run
+        async def run(self) -> str:
+            return await asks()
+
+    async with hosted(grave.store(), Asks, activities=[asks]) as runtime:
+        await runtime.spawn(Asks, id="asks")
+        await until(lambda: tokens)
+        await settled(runtime)
+    grave.die(waiting=[(ATTEMPT, 1, 1, 1)])
+    async with hosted(grave.store(), Asks, activities=[asks]) as runtime:
+        await runtime.activity_handle(tokens[0]).complete("from outside")
+        assert await runtime.ref("asks", Asks).result() == "from outside"
+    assert len(tokens) == 1
+
+
+async def test_what_heartbeats_have_said_goes_on_to_the_attempt_after_a_lost_one(grave):
+    found = []
+
+    @activity.defn
+    async def says() -> str:
+        found.append(
+            (activity.info().attempt, activity.info().heartbeat_details, activity.info().last_failure)
+        )
+        activity.heartbeat(len(found))
+        if len(found) == 1:
+            await asyncio.Event().wait()
+        return "said"
+
+    @workflow.defn
+    class Says:
+        @workflow.run
+        async def run(self) -> str:
+            return await says()
+
+    async with hosted(grave.store(), Says, activities=[says]) as runtime:
+        await runtime.spawn(Says, id="says")
+        await until(lambda: found)
+        await settled(runtime)
+    grave.die(waiting=[(ATTEMPT, 1, 1, 1)])
+    async with hosted(grave.store(), Says, activities=[says]) as runtime:
+        assert await runtime.ref("says", Says).result() == "said"
+    [first, (attempt, details, why)] = found
+    assert first == (1, (), None)
+    assert (attempt, details) == (2, (1,))
+    assert "the process died while the attempt was in hand" in str(why)

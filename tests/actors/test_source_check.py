@@ -509,3 +509,11 @@ async def test_the_workflow_still_runs():
         warnings.simplefilter("ignore")
         async with hosted(MemoryJournal(), W) as runtime:
             assert await runtime.execute(W)
+
+
+def test_what_is_recorded_once_may_look_at_anything():
+    assert codes("return workflow.side_effect(lambda: time.time())") == []
+    assert codes("return workflow.side_effect(time.time)") == []
+    assert codes("def draw(): return time.time()\nreturn workflow.side_effect(draw)") == []
+    assert codes("return workflow.side_effect(stamp)", extra="def stamp(): return time.time()") == []
+    assert codes("def draw(): return time.time()\nreturn draw()") == ["EV101"]

@@ -569,3 +569,20 @@ def test_the_strict_guard_refuses_what_the_interpreter_does_not_report(tmp_path)
         reported.add("time.sleep")
     assert {call for call, got in warn.items() if "Forbidden" in got} == reported
     assert (name, module) == ("time", "time")
+
+
+async def test_what_is_recorded_once_may_look_at_anything(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("read")
+
+    def look():
+        return [path.read_text(), os.getenv("HOME", ""), len(os.urandom(4))]
+
+    @workflow.defn
+    class Looks:
+        @workflow.run
+        async def run(self) -> list:
+            return workflow.side_effect(look)
+
+    async with hosted(MemoryJournal(), Looks, guard="strict") as runtime:
+        assert (await runtime.execute(Looks, id="a"))[::2] == ["read", 4]

@@ -27,6 +27,8 @@ ARGUMENTS = {
     "JournalFullError": ("/orders", "quota", 8 << 20, 1 << 20, 1 << 20, 0),
     "JournalDiskError": ("/orders", "a sync failed"),
     "JournalEncryptedError": ("/orders", ("aes-gcm",)),
+    "ActivityNotPendingError": ("order-42", "run-1", 3, 2),
+    "ActivityTimeoutError": ("too slow", "heartbeat_timeout"),
     "JournalLockedError": ("/orders", 4711),
     "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9),
     "PayloadCodecError": ("key 'k' is not known", "result of activity charge", "$"),
@@ -55,7 +57,15 @@ ARGUMENTS = {
 #: Programs have their own errors.
 PROGRAMS = ("everact.bench", "everact.cli", "everact.demo")
 #: Errors that leave by another way than as an exception of a public call.
-INTERNAL = {"WorkflowCrashedError", "PausedError", "Trouble", "TurnAborted", "TurnBroken", "RunDiscarded"}
+INTERNAL = {
+    "CompleteAsyncError",
+    "WorkflowCrashedError",
+    "PausedError",
+    "Trouble",
+    "TurnAborted",
+    "TurnBroken",
+    "RunDiscarded",
+}
 
 
 def every_error() -> dict[str, type[BaseException]]:

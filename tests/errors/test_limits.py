@@ -66,7 +66,8 @@ async def test_options_at_the_call():
                         call(charge, start_to_close_timeout=wrong)
                 with refuses(
                     TypeError,
-                    "unknown activity option 'timeout'; known: retry_policy, start_to_close_timeout",
+                    "unknown activity option 'timeout'; known: cancellation_type, heartbeat_timeout, retry_policy, "
+                    "schedule_to_close_timeout, schedule_to_start_timeout, start_to_close_timeout",
                 ):
                     call(charge, timeout=5)
                 with refuses(TypeError, "retry_policy must be a RetryPolicy, not 3"):
@@ -233,7 +234,7 @@ async def test_an_unknown_option_of_a_start_is_named_with_the_known_ones():
                 nothing_written(runtime),
                 refuses(
                     TypeError,
-                    "unknown start option 'task_queue'; known: id, if_closed, if_running, request_id",
+                    "unknown start option 'task_queue'; known: id, if_closed, if_running, memo, request_id",
                 ),
             ):
                 await start(Waits, task_queue="fast")

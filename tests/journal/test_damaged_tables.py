@@ -231,7 +231,7 @@ def test_the_log_that_is_left_is_damaged_at_its_start(whole, journal, how):
     assert [(one.first, one.last) for one in damaged] == [(first, first)]
     assert report.problems[0].sequence == first
     assert report.problems[0].message == ("it is missing" if how == "remove" else damaged[0].reason)
-    assert len(left) >= len(whole[1]) - 2  # the record has the ends of two runs
+    assert len(left) >= len(whole[1]) - 2  # a record has turns of two runs
 
 
 def test_a_branch_page_that_is_damaged(journal):

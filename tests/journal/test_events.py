@@ -9,23 +9,27 @@ from everact.journal.payloads import NULL, Payload
 
 #: Tag and fields of every event, in stored order. Append only: a new field goes to the end, with a default.
 FROZEN = {
-    "ws": ("WorkflowStarted", "workflow_id run_id workflow_type args request_id digest"),
+    "ws": ("WorkflowStarted", "workflow_id run_id workflow_type args request_id digest memo_names memo"),
     "sr": ("SignalReceived", "name args request_id digest"),
     "ur": ("UpdateReceived", "name args request_id digest"),
     "cr": ("CancelRequested", "reason request_id"),
     "ac": ("ActivityCompleted", "command attempt result"),
     "af": ("ActivityFailed", "command attempt failure retry_state"),
-    "at": ("AttemptFailed", "command attempt failure next_at"),
+    "at": ("AttemptFailed", "command attempt failure next_at details"),
+    "an": ("ActivityCancelled", "command attempt"),
+    "ah": ("AttemptNoted", "command attempt details deadline"),
     "tf": ("TimerFired", "command"),
     "rs": ("RunStalled", "kind failure"),
     "rr": ("RunReleased", "reason"),
-    "as": ("ActivityScheduled", "command activity_type args start_to_close retry keywords"),
-    "ax": ("ActivityCancelRequested", "command"),
+    "as": ("ActivityScheduled", "command activity_type args start_to_close retry keywords limits"),
+    "ax": ("ActivityCancelRequested", "command mode"),
     "ts": ("TimerStarted", "command duration deadline"),
     "tc": ("TimerCancelled", "command"),
     "ca": ("ConditionAwaited", "place wait"),
     "cm": ("ConditionMet", "wait"),
     "bf": ("TaskFailed", "task failure"),
+    "se": ("SideEffectRecorded", "command result failure"),
+    "mu": ("MemoUpserted", "names memo"),
     "uc": ("UpdateCompleted", "update result"),
     "uf": ("UpdateFailed", "update failure rejected"),
     "hf": ("HandlerFailed", "message failure"),
@@ -63,6 +67,8 @@ SAMPLES = [
     ev.ActivityCompleted(3, 2, Payload("tagged", b"{}")),
     ev.ActivityFailed(3, 2, FAILURE, "maximum_attempts=2 reached"),
     ev.AttemptFailed(3, 2, FAILURE, 1_700_000_000_000_000),
+    ev.ActivityCancelled(3, 2),
+    ev.AttemptNoted(3, 2, ARGS, 1_700_000_000_000_000),
     ev.TimerFired(9),
     ev.RunStalled("held", FAILURE),
     ev.RunReleased("the runtime started"),
@@ -73,6 +79,8 @@ SAMPLES = [
     ev.ConditionAwaited("orders.py:12", 2),
     ev.ConditionMet(2),
     ev.TaskFailed("Task-2", Failure("ValueError")),
+    ev.SideEffectRecorded(4, NULL),
+    ev.MemoUpserted(("a", "b", "c", "gone"), ARGS),
     ev.UpdateCompleted(5, NULL),
     ev.UpdateFailed(5, FAILURE, True),
     ev.HandlerFailed(6, FAILURE),
@@ -112,6 +120,11 @@ BYTES = {
         "6ec2ffc090a09ca14290a0a090c0ab6170706c69636174696f6ec2ffc090a0b36e6f6e2d726574727961626c65206572"
         "726f72cf00060a24181e40009090"
     ),
+    "ActivityCancelled": ("94a1549193a2616e03029090"),
+    "AttemptNoted": (
+        "94a1549195a2616803029392a46a736f6ec4077b2261223a317d92a46e756c6cc40092a3726177c40200ffcf00060a24"
+        "181e40009090"
+    ),
     "TimerFired": ("94a1549192a27466099090"),
     "RunStalled": (
         "94a1549193a27273a468656c649ca642726f6b656e92ab73686f702e42726f6b656eb26275696c74696e732e45786365"
@@ -133,6 +146,11 @@ BYTES = {
     "ConditionMet": ("94a1549192a2636d029090"),
     "TaskFailed": (
         "94a1549193a26266a65461736b2d329caa56616c75654572726f7290a0a090c0ab6170706c69636174696f6ec2ffc090a09090"
+    ),
+    "SideEffectRecorded": ("94a1549194a273650492a46e756c6cc400c09090"),
+    "MemoUpserted": (
+        "94a1549193a26d7594a161a162a163a4676f6e659392a46a736f6ec4077b2261223a317d92a46e756c6cc40092a37261"
+        "77c40200ff9090"
     ),
     "UpdateCompleted": ("94a1549193a275630592a46e756c6cc4009090"),
     "UpdateFailed": (
@@ -162,6 +180,8 @@ BYTES = {
     "AttemptLost": ("94a1549197a2616c0302b07468652070726f636573732064696564c3c3c29090"),
     "RunBlamed": ("94a1549194a27262a430306666ac717565727920737461747573c29090"),
 }
+#: Bytes by which events have grown since: new fields, with nothing in them.
+GROWN = {"WorkflowStarted": 2, "AttemptFailed": 1, "ActivityScheduled": 2, "ActivityCancelRequested": 1}
 
 
 def classes():
@@ -180,8 +200,9 @@ def test_the_failure_and_retry_records_keep_their_field_order():
     )  # fmt: skip
     assert ev.RetryRecord.__struct_fields__ == (
         "initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts", "jitter",
-        "retry_on", "non_retryable",
+        "retry_on", "non_retryable", "increment",
     )  # fmt: skip
+    assert ev.LimitsRecord.__struct_fields__ == ("schedule_to_start", "schedule_to_close", "heartbeat")
     assert ev.Turn.__struct_fields__ == ("inputs", "outputs", "delivers")
     assert ev.Received.__struct_fields__ == ("inputs",)
     assert (ev.Turn.__struct_config__.tag, ev.Received.__struct_config__.tag) == ("T", "R")
@@ -189,7 +210,7 @@ def test_the_failure_and_retry_records_keep_their_field_order():
 
 def test_the_default_retry_policy_of_the_format_never_changes():
     """A stored None means these figures, whatever newer versions of Everact take as their default."""
-    assert msgspec.structs.astuple(ev.RetryRecord()) == (1_000_000, 2.0, 60_000_000, 10, 0.1, None, ())
+    assert msgspec.structs.astuple(ev.RetryRecord()) == (1_000_000, 2.0, 60_000_000, 10, 0.1, None, (), 0)
 
 
 def test_there_is_a_sample_of_every_event():
@@ -201,7 +222,9 @@ def test_bytes_that_were_committed_decode_for_ever(sample):
     committed = bytes.fromhex(BYTES[type(sample).__name__])
     assert ev.decode_record(committed) == ev.Turn((sample,))
     # Failures have gained a field since: one byte each, None.
-    grown = 0 if not hasattr(sample, "failure") else sum(1 for _ in sample.failure.tree())
+    failure = getattr(sample, "failure", None)
+    grown = 0 if failure is None else sum(1 for _ in failure.tree())
+    grown += GROWN.get(type(sample).__name__, 0)
     assert len(ev.encode_record(ev.Turn((sample,)))) == len(committed) + grown
     assert grown or ev.encode_record(ev.Turn((sample,))) == committed
 

@@ -90,6 +90,11 @@ FIELDS = {
     "digest": st.binary(max_size=4),
     "retry": st.none() | retries,
     "keywords": st.lists(texts, max_size=2).map(tuple),
+    "limits": st.none() | st.builds(ev.LimitsRecord, numbers, numbers, numbers),
+    "details": args,
+    "memo": args,
+    "memo_names": st.lists(texts, max_size=2).map(tuple),
+    "names": st.lists(texts, max_size=2).map(tuple),
 }
 EVENTS = sorted(ev.AnyEvent.__args__, key=lambda cls: cls.__name__)
 
@@ -98,7 +103,8 @@ def events_of(cls):
     """Any event of this kind."""
     by_type = {int: numbers, str: texts, bool: st.booleans()}
     return st.builds(cls, **{
-        field.name: FIELDS[field.name] if field.name in FIELDS else by_type[field.type]
+        field.name: (st.none() if field.default is None else st.nothing())
+        | (FIELDS[field.name] if field.name in FIELDS else by_type[field.type])
         for field in msgspec.structs.fields(cls)
     })  # fmt: skip
 

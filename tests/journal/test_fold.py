@@ -200,7 +200,7 @@ def test_of_very_many_dead_letters_the_newest_are_kept_and_all_are_counted():
 def test_a_snapshot_of_before_dead_letters_were_counted_has_all_of_them():
     state = started(*[ev.Turn((ev.SignalReceived("a"),), (ev.HandlerFailed(2, WHY),))] * 3)
     needs, wake, kind, snapshot = msgspec.msgpack.decode(unsealed(encode_open(state, Spiller("0"))[0]))
-    old = snapshot[:12]
+    old = snapshot[:12]  # so many fields it had
     old[old.index([old[10][0]] * 3)] = [old[10][0]] * (LETTERS_KEPT + 5)
     found = decode_state(sealed(msgspec.msgpack.encode([needs, wake, kind, old])))
     assert (len(found.dead_letters), found.dead_letter_count) == (LETTERS_KEPT, LETTERS_KEPT + 5)
@@ -216,7 +216,7 @@ def test_a_lost_attempt_is_followed_by_another_and_says_why():
     again = decode_state(encode_open(state, Spiller("0"))[0])
     for each in (state, again, Spiller("0").spill_state(state)):
         pending = each.activities[1]
-        assert (pending.attempt, pending.next_at) == (4, 0)
+        assert pending.attempt == 4
         assert (pending.uncounted, pending.suspicions, pending.deaths) == (1, 2, 1)
         assert pending.last_failure == Failure("AttemptLostError", message="the process died")
         assert each.activities[2].attempt == 1
@@ -245,6 +245,43 @@ def test_the_end_forgets_deaths():
     state = started(ev.Turn((ev.RunBlamed("00", "turn"),)))
     state.apply(ev.Turn((), (ev.WorkflowTerminated(),)), 200)
     assert state.blame == {}
+
+
+def test_a_snapshot_has_what_is_known_of_attempts_and_one_of_before_has_none():
+    said = (Payload("json", b"1"), Payload("json", b"2"))
+    limits = ev.LimitsRecord(schedule_to_start=5, schedule_to_close=70)
+    state = started(
+        ev.Turn(
+            (ev.SignalReceived("a"),),
+            tuple(ev.ActivityScheduled(n, "pay", limits=limits) for n in (1, 2, 3, 4)),
+        ),
+        ev.Turn((ev.AttemptNoted(1, 1, said),)),
+        ev.Turn((ev.AttemptNoted(2, 1, (), 900),)),
+        ev.Turn((ev.AttemptFailed(3, 1, WHY, 500, said),)),
+        ev.Turn(
+            (ev.SignalReceived("a"),),
+            (ev.ActivityCancelRequested(2, ev.WAIT_CANCELLED), ev.ActivityCancelRequested(4)),
+        ),
+    )
+    row, wake = encode_open(state, Spiller("0"))
+    at = state.activities[1].scheduled_at
+    assert wake == min(500, at + 70)
+    again = decode_state(row)
+    for each in (state, again, Spiller("0").spill_state(state)):
+        assert sorted(each.activities) == [1, 2, 3]
+        first, second, third = each.activities.values()
+        assert (first.details, first.has_begun, first.start_deadline, first.close_deadline) == (
+            said,
+            True,
+            0,
+            at + 70,
+        )
+        assert (second.deadline, second.cancel, second.has_begun) == (900, ev.WAIT_CANCELLED, True)
+        assert (third.details, third.attempt, third.has_begun, third.start_deadline) == (said, 2, False, 505)
+    needs, wake, kind, snapshot = msgspec.msgpack.decode(unsealed(row))
+    old = decode_state(sealed(msgspec.msgpack.encode([needs, wake, kind, snapshot[:12]])))
+    assert [pending.details for pending in old.activities.values()] == [(), (), ()]
+    assert old.activities[2].cancel == 0
 
 
 def test_conditions_wait_until_they_are_met():

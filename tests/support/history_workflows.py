@@ -8,6 +8,8 @@ from datetime import timedelta
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
 from everact.exceptions import EveractError
 from everact.journal.memory_store import MemoryJournal
+from support import activity_workflows
+from support.activity_workflows import Patient, climbs, rests
 from support.deaths import ATTEMPT, QUERY, TURN, Grave
 from support.hosting import hosted, settled, until
 from support.wait_workflows import KINDS, Waits, alpha, beta, gamma
@@ -118,12 +120,13 @@ class Dies:
         pass
 
 
-WORKFLOWS = [Waits, Everything, Careless, Dies]
-ACTIVITIES = [alpha, beta, gamma, unlucky, lingers]
+WORKFLOWS = [Waits, Everything, Careless, Dies, Patient]
+ACTIVITIES = [alpha, beta, gamma, unlucky, lingers, climbs, rests]
 
 
 async def record(write):
     """Make every run of the corpus; ``write(history, name)`` takes each."""
+    await activity_workflows.record(write)
     journal = MemoryJournal()
     async with hosted(journal, *WORKFLOWS, activities=ACTIVITIES) as runtime:
         for kind in KINDS:

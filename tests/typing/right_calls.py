@@ -10,6 +10,7 @@ from uuid import UUID
 
 from everact import (
     ActorRef,
+    AsyncActivityHandle,
     RetryPolicy,
     Runtime,
     WorkflowDescription,
@@ -94,6 +95,46 @@ async def activities_stay_the_functions_they_are() -> None:
     assert_type(activity.in_activity(), bool)
     assert_type(activity.client(), Runtime)
     activity.logger.info("attempt %d", about.attempt)
+    assert_type(about.heartbeat_details, tuple[Any, ...])
+    assert_type(about.schedule_to_close_deadline, datetime | None)
+    assert_type(activity.heartbeat_details(Order), Order | None)
+    activity.heartbeat(1, "two")
+    assert_type(activity.is_cancelled(), bool)
+    assert_type(activity.is_shutting_down(), bool)
+    assert_type(activity.wait_for_cancelled_sync(timedelta(seconds=1)), bool)
+    assert_type(activity.wait_for_shutdown_sync(), bool)
+    await activity.wait_for_cancelled()
+    await activity.wait_for_shutdown()
+
+
+@activity.defn(
+    heartbeat_timeout=5,
+    schedule_to_start_timeout=timedelta(seconds=1),
+    schedule_to_close_timeout=None,
+    cancellation_type="abandon",
+)
+def elsewhere() -> int:
+    with activity.shield_thread_cancel_exception():
+        activity.raise_complete_async()
+
+
+async def attempts_are_completed_from_outside(runtime: Runtime) -> None:
+    handle = runtime.activity_handle("token")
+    assert_type(handle, AsyncActivityHandle)
+    await runtime.activity_handle(workflow_id="a", command=1, run_id=None).complete(5)
+    await handle.fail(ValueError("no"))
+    await handle.heartbeat(1, 2)
+    await handle.report_cancelled()
+    assert_type(runtime.activity_slots().lost_threads, tuple[str, ...])
+
+
+async def side_effects_and_memos(runtime: Runtime) -> None:
+    assert_type(workflow.side_effect(lambda: 5), int)
+    assert_type(workflow.side_effect(lambda: Order("tea"), result_type=Order), Order)
+    assert_type(workflow.memo(), dict[str, Any])
+    workflow.upsert_memo({"a": 1, "b": None})
+    handle = await runtime.spawn("Orders", memo={"a": [1]})
+    assert_type((await handle.describe()).memo, dict[str, Any])
 
 
 # --- workflows --------------------------------------------------------------------------------------------------

@@ -1,0 +1,195 @@
+"""Attempts that somebody outside completes: what a task token, or the ids of the call, are good for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, overload
+
+from ..journal import events as ev
+from ..journal.fold import PendingActivity
+from ..journal.payloads import PayloadConverter
+from ..journal.writer import Raise
+from .activity_pool import CANCELLED, ActivityPoolInfo
+from .completion_tokens import TaskToken, parse_token
+from .errors import ActivityCancelledError, ActivityNotPendingError
+from .failure_conversion import failure_of, with_source
+from .options import check_text, check_workflow_id, positive_count
+
+if TYPE_CHECKING:
+    from .shard import Shard
+    from .workflow_actor import WorkflowActor
+
+
+class AsyncActivityHandle:
+    """Completes an attempt whose code has ended with ``activity.raise_complete_async()``, or still runs.
+
+    Each call returns once what it says is durable. ``complete``, ``fail`` and ``report_cancelled`` end the attempt:
+    after a ``CommitUnknownError`` repeat the call, and take ``ActivityNotPendingError`` as a yes.
+    """
+
+    def __init__(
+        self, open_shard: Callable[[], Shard], converter: PayloadConverter, token: TaskToken
+    ) -> None:
+        self._open = open_shard
+        self._converter = converter
+        self._token = token
+
+    def __repr__(self) -> str:
+        token = self._token
+        return f"<AsyncActivityHandle of command {token.command} of workflow {token.workflow_id!r}>"
+
+    async def complete(self, result: Any = None) -> None:
+        """The activity has this result.
+
+        Raises:
+            ActivityNotPendingError: Nobody waits for it any more; nothing was written.
+            WorkflowNotFoundError: The journal has no such run.
+            PayloadEncodeError: The result does not fit the activity's hint, or has no stored form.
+            CommitUnknownError: Whether it is durable is unknown.
+        """
+        actor, pending, reply = await self._find()
+        name = pending.scheduled.activity_type
+        definition = actor.shard.activities.get(name)
+        if definition is None:
+            payload = self._converter.encode(result, where=f"result of activity {name}")
+        else:
+            payload = definition.codec.encode_result(self._converter, result)
+        actor.shard.dispatcher.complete(actor, pending, payload, reply)
+        await reply
+
+    async def fail(self, error: BaseException) -> None:
+        """The attempt has failed; its retry policy decides whether there is another one.
+
+        Raises:
+            ActivityNotPendingError: Nobody waits for it any more; nothing was written.
+            WorkflowNotFoundError: The journal has no such run.
+            CommitUnknownError: Whether it is durable is unknown.
+        """
+        if not isinstance(error, BaseException):
+            raise TypeError(f"fail() takes the error itself, not {error!r}")
+        actor, pending, reply = await self._find()
+        failure = failure_of(error, self._converter)
+        if failure.kind != "timeout":
+            failure = with_source(failure, *_source(pending))
+        actor.shard.dispatcher.complete(actor, pending, failure, reply)
+        await reply
+
+    async def report_cancelled(self) -> None:
+        """The activity has stopped without a result.
+
+        Where the workflow has asked for that and waits, its call ends cancelled; else it fails for good.
+
+        Raises:
+            ActivityNotPendingError: Nobody waits for it any more; nothing was written.
+            WorkflowNotFoundError: The journal has no such run.
+            CommitUnknownError: Whether it is durable is unknown.
+        """
+        actor, pending, reply = await self._find()
+        failure = with_source(CANCELLED, *_source(pending))
+        actor.shard.dispatcher.complete(actor, pending, failure, reply)
+        await reply
+
+    async def heartbeat(self, *details: Any) -> None:
+        """The activity is alive, and has come so far; details are durable when this returns.
+
+        Raises:
+            ActivityCancelledError: The workflow has asked it to stop: call ``report_cancelled``.
+            ActivityNotPendingError: Nobody waits for it any more; nothing was written.
+            WorkflowNotFoundError: The journal has no such run.
+            PayloadEncodeError: A detail has no stored form.
+            PayloadTooLargeError: The details are over the limit.
+            CommitUnknownError: Whether the details are durable is unknown.
+        """
+        actor, pending, reply = await self._find()
+        command = pending.scheduled.command
+        attempt = actor.attempts.get(command)
+        if attempt is not None:
+            actor.shard.dispatcher.pool.beat(attempt, ())
+        if details:
+            encode = self._converter.encode
+            payloads = tuple(
+                encode(detail, where=f"heartbeat detail {number}") for number, detail in enumerate(details, 1)
+            )
+            event = ev.AttemptNoted(command, pending.attempt, payloads)
+            if actor.shard.coder is None:
+                actor.shard.sizes.check_event(event, actor.about)
+            if attempt is not None:
+                attempt.details = attempt.noted = payloads
+            actor.put(event, reply)
+            await reply
+        if pending.cancel == ev.WAIT_CANCELLED:
+            raise ActivityCancelledError(
+                f"workflow {actor.workflow_id!r} has asked activity {pending.scheduled.activity_type!r} to stop: end "
+                f"the work, then call report_cancelled()"
+            )
+
+    async def _find(self) -> tuple[WorkflowActor, PendingActivity, asyncio.Future[Any]]:
+        """The run, the activity that it waits for, and a future for the answer."""
+        token = self._token
+        shard = self._open()
+        actor = shard.find(token.workflow_id, token.run_id or None)
+        pending = actor.state.activities.get(token.command)
+        reply: asyncio.Future[Any] = shard.loop.create_future()
+        if pending is None or token.attempt not in (0, pending.attempt) or token.command in actor.outcomes:
+            error = ActivityNotPendingError(actor.workflow_id, actor.run_id, token.command, token.attempt)
+            shard.reply_when_durable(actor, reply, Raise(error))
+            await reply
+        assert pending is not None
+        return actor, pending, reply
+
+
+def _source(pending: PendingActivity) -> tuple[str, int, int]:
+    return pending.scheduled.activity_type, pending.scheduled.command, pending.attempt
+
+
+class ActivityAccess:
+    """The part of a runtime that is about attempts."""
+
+    _open: Callable[[], Shard]
+    _converter: PayloadConverter
+
+    @overload
+    def activity_handle(self, task_token: str, /) -> AsyncActivityHandle: ...
+    @overload
+    def activity_handle(
+        self, /, *, workflow_id: str, command: int, run_id: str | None = None
+    ) -> AsyncActivityHandle: ...
+    def activity_handle(
+        self,
+        task_token: str | None = None,
+        /,
+        *,
+        workflow_id: str | None = None,
+        command: int | None = None,
+        run_id: str | None = None,
+    ) -> AsyncActivityHandle:
+        """A handle to complete an attempt from outside; whether it is pending shows when it is used.
+
+        Args:
+            task_token: ``activity.info().task_token`` of that attempt: a later one does not take it.
+            workflow_id: Instead of the token, the id of the workflow that called the activity,
+            command: ``activity.info().command``; whichever attempt is the present one is meant,
+            run_id: and the run; None is the newest.
+
+        Raises:
+            TypeError: Neither or both are given, or they are of the wrong type.
+            ValueError: The text is no task token.
+        """
+        if task_token is not None:
+            if workflow_id is not None or command is not None or run_id is not None:
+                raise TypeError("activity_handle() takes a task token or the ids, not both")
+            return AsyncActivityHandle(self._open, self._converter, parse_token(task_token))
+        if workflow_id is None or command is None:
+            raise TypeError("activity_handle() needs a task token, or workflow_id and command")
+        token = TaskToken(
+            check_workflow_id(workflow_id),
+            "" if run_id is None else check_text("run_id", run_id),
+            positive_count("command", command),
+            0,
+        )
+        return AsyncActivityHandle(self._open, self._converter, token)
+
+    def activity_slots(self) -> ActivityPoolInfo:
+        """How many activities run and wait for a slot just now, and which threads were given up."""
+        return self._open().dispatcher.pool.describe()
