@@ -26,7 +26,8 @@ from .appending import append, encoded
 from .dispatcher import too_large
 from .event_coder import EventCoder
 from .mailbox import MESSAGES, OUTCOMES, Mail, Reply
-from .stalls import append_stall, stall_failure, stall_over
+from .restarts import crash_over
+from .stalls import append_stall, stall_failure
 from .workflow_instance import WorkflowCrashedError
 
 if TYPE_CHECKING:
@@ -125,12 +126,6 @@ class ActorCoding:
 
     def put(self, event: Mail, reply: Reply) -> None:
         """Take mail in, in order, each as soon as it and all before it are encoded."""
-        actor = self._actor
-        if type(event) is ev.WorkflowTerminated and actor.state.last_event:  # it waits for no codec
-            self.abandon()
-            actor.mailbox.appendleft((event, reply))
-            self._call_pump()
-            return
         incoming = Incoming(self, event, reply)
         self._incoming.append(incoming)
         if type(event) in ENCODED:
@@ -203,7 +198,7 @@ class ActorCoding:
         elif type(event) in OUTCOMES:
             # What the activity has done is not asked for twice in one life, and it cannot be kept.
             failure = stall_failure(error, actor)
-            self.put(ev.RunStalled("quarantined", failure), None)
+            self.put(ev.RunStalled("held", failure), None)
         return True
 
     def handled(self, event: Any) -> None:
@@ -311,13 +306,13 @@ class ActorCoding:
         self._history = None
         event = record.inputs[0] if record.inputs else None
         if isinstance(outputs, PayloadCodecError):
-            stall_over(actor, WorkflowCrashedError("quarantined", outputs), event, reply)
+            crash_over(actor, WorkflowCrashedError("held", outputs), event, reply)
             return
         coded = self._record(record, outputs)
         try:
             body = encoded(actor, coded)
         except WorkflowCrashedError as crash:
-            stall_over(actor, crash, event, reply)
+            crash_over(actor, crash, event, reply)
             return
         for given in record.inputs:
             self._coded.pop(id(given), None)

@@ -25,7 +25,7 @@ from .definitions import ActivityDefinition, WorkflowDefinition
 from .errors import ActivityNotRegisteredError
 from .event_loop import TurnAborted, WorkflowLoop
 from .failure_conversion import error_of, failure_of, is_failure
-from .handlers import MessageHandlers
+from .handlers import MessageHandlers, suppressed
 from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
 from .turn_guard import Guard
@@ -234,6 +234,8 @@ class WorkflowInstance:
                 self.outcome = self._failed(unfit)
         else:
             self.outcome = self._failed(error)
+        if type(self.outcome) is ev.WorkflowFailed and (failed := suppressed(self._outputs)):
+            self.outcome = ev.WorkflowFailed(self.outcome.failure, failed)
         self._outputs.append(self.outcome)
         if not self.replaying:
             self.pending.clear()  # commands that nobody has awaited say so now

@@ -14,6 +14,7 @@ if _util.find_spec(f"{__name__}.actors") is None:
 from . import activity, blocking, exceptions, payloads, workflow
 from ._version import __version__
 from .actors.addresses import Address
+from .actors.dead_letters import DeadLetter
 from .actors.descriptions import History, HistoryEvent, WorkflowDescription, WorkflowSummary
 from .actors.doors import build_doors_with as _build_doors_with
 from .actors.errors import ActivityError, ApplicationError, FailureError
@@ -22,6 +23,7 @@ from .actors.options import RetryPolicy
 from .actors.runtime import Runtime
 from .cluster.client import Client
 from .cluster.door import open_door as _open_door
+from .actors.updates import UpdateHandle
 from .journal.errors import EveractError
 
 _build_doors_with(_open_door)
@@ -32,12 +34,14 @@ __all__ = [
     "Address",
     "ApplicationError",
     "Client",
+    "DeadLetter",
     "EveractError",
     "FailureError",
     "History",
     "HistoryEvent",
     "RetryPolicy",
     "Runtime",
+    "UpdateHandle",
     "WorkflowDescription",
     "WorkflowHandle",
     "WorkflowSummary",

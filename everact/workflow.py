@@ -1,5 +1,6 @@
 """What authors of workflows write: ``from everact import workflow``."""
 
+from .actors.setters import set_query_handler, set_signal_handler, set_update_handler
 from .actors.workflow import (
     ActivityHandle,
     WorkflowInfo,
@@ -43,6 +44,9 @@ __all__ = [
     "query",
     "random",
     "run",
+    "set_query_handler",
+    "set_signal_handler",
+    "set_update_handler",
     "signal",
     "sleep",
     "sleep_until",

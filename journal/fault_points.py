@@ -38,6 +38,8 @@ FAULT_POINTS = (
     "activity.result.before",
     "timer.fire.before",
     "message.ack.before",
+    "run.restart.before",
+    "run.control.before",
 )
 
 _armed: dict[str, Callable[[], None]] = {}

@@ -40,6 +40,8 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     dead_letters: list[ev.HandlerFailed]
     waiting: dict[int, str]
     dead_letter_count: int = 0  # journals of before it was counted have all of them
+    pause: ev.RunPaused | None = None
+    kept: dict[int, str] = {}
 
 
 class OpenRun(NamedTuple):
@@ -129,6 +131,8 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         list(state.dead_letters),
         state.waiting,
         state.dead_letter_count,
+        state.pause,
+        state.kept,
     )
     return _encode((needs, wake, started.workflow_type, snapshot)), wake
 
@@ -181,6 +185,8 @@ def _state(row: _OpenRow) -> RunState:
     state.dead_letters.extend(found.dead_letters)
     state.dead_letter_count = found.dead_letter_count or len(found.dead_letters)
     state.waiting = found.waiting
+    state.pause = found.pause
+    state.kept = found.kept
     return state
 
 

@@ -19,7 +19,6 @@ from everact.exceptions import (
     UpdateFailedError,
     WorkflowFailedError,
     WorkflowHeldError,
-    WorkflowQuarantinedError,
     WorkflowTerminatedError,
 )
 from everact.journal import events as ev
@@ -138,7 +137,7 @@ async def live_it(runtime, *last):
         await handle.execute_update(Everything.refuse, SECRET, request_id="f")
     assert await handle.query(Everything.get) == [SECRET]
     description = await handle.describe()
-    assert f"letter bad {SECRET}" in description.dead_letters[0]
+    assert f"letter bad {SECRET}" in description.dead_letters[0].reason
     for word in last:
         await handle.signal(Everything.add, word)
     return handle
@@ -629,7 +628,7 @@ async def test_an_argument_that_cannot_be_encoded_is_the_callers_error_and_nothi
 
 
 @pytest.mark.parametrize("also_the_reason", [False, True])
-async def test_a_result_that_cannot_be_encoded_quarantines_the_run_with_nothing_half_written(
+async def test_a_result_that_cannot_be_encoded_holds_the_run_with_nothing_half_written(
     also_the_reason, caplog
 ):
     codec = Wrapping()
@@ -646,7 +645,7 @@ async def test_a_result_that_cannot_be_encoded_quarantines_the_run_with_nothing_
         codec.breaks = lambda payload, way: way == "encode" and payload.data == f'"{SECRET}"'.encode()
     async with hosted(journal, Returns, codecs=[codec]) as runtime:
         handle = await runtime.spawn(Returns, id="r")
-        with pytest.raises(WorkflowQuarantinedError) as caught:
+        with pytest.raises(WorkflowHeldError) as caught:
             await handle.result()
         if also_the_reason:
             assert "the payload codecs could not encode the reason either" in str(caught.value)
@@ -661,7 +660,7 @@ async def test_a_result_that_cannot_be_encoded_quarantines_the_run_with_nothing_
         assert await runtime.ref("r", Returns).result() == SECRET
 
 
-async def test_an_activitys_result_that_cannot_be_encoded_quarantines_the_run_and_is_asked_for_again_after():
+async def test_an_activitys_result_that_cannot_be_encoded_holds_the_run_and_is_asked_for_again_after():
     codec = Wrapping()
     codec.breaks = lambda payload, way: way == "encode" and payload.data == f'"{SECRET} greeted"'.encode()
     journal = MemoryJournal()
@@ -674,9 +673,7 @@ async def test_an_activitys_result_that_cannot_be_encoded_quarantines_the_run_an
 
     async with hosted(journal, Worker, activities=[greet], codecs=[codec]) as runtime:
         handle = await runtime.spawn(Worker, id="w")
-        with pytest.raises(
-            WorkflowQuarantinedError, match="result of activity greet: payload codec Wrapping"
-        ):
+        with pytest.raises(WorkflowHeldError, match="result of activity greet: payload codec Wrapping"):
             await handle.result()
     async with hosted(journal, Worker, activities=[greet], codecs=[Wrapping()]) as runtime:
         assert await runtime.ref("w", Worker).result() == f"{SECRET} greeted"

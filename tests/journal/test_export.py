@@ -91,6 +91,7 @@ FIELDS = {
     "retry": st.none() | retries,
     "keywords": st.lists(texts, max_size=2).map(tuple),
     "rejected": st.booleans(),
+    "suppressed": st.lists(numbers, max_size=2).map(tuple),
 }
 EVENTS = sorted(ev.AnyEvent.__args__, key=lambda cls: cls.__name__)
 
