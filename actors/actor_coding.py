@@ -101,6 +101,7 @@ class ActorCoding:
         "_history",
         "_incoming",
         "_job",
+        "_refused_outcomes",
         "_unread",
         "stall",
     )
@@ -114,6 +115,7 @@ class ActorCoding:
         self._job: Job | None = None
         self._history: tuple[int, Result] | None = None
         self._unread: dict[int, Any] = {}
+        self._refused_outcomes: list[Any] = []
         self._followers: list[ActorCoding] = []
         self.stall: Failure | None = None
 
@@ -197,9 +199,17 @@ class ActorCoding:
             actor.let_go(error)
         elif type(event) in OUTCOMES:
             # What the activity has done is not asked for twice in one life, and it cannot be kept.
+            self._refused_outcomes.append(event)
             failure = stall_failure(error, actor)
             self.put(ev.RunStalled("held", failure), None)
         return True
+
+    def encode_again(self) -> None:
+        """The run is tried again: so are results of attempts that could not be encoded."""
+        events, self._refused_outcomes = self._refused_outcomes, []
+        for event in events:
+            if not self._actor.is_stale(event):
+                self.put(event, None)
 
     def handled(self, event: Any) -> None:
         """A piece of mail has had its turn: what would be stored for it is needed no more, or by its job only."""

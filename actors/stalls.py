@@ -89,9 +89,19 @@ def release_run(actor: WorkflowActor, reason: str) -> None:
 def append_release(actor: WorkflowActor, event: ev.RunReleased, reply: Reply) -> None:
     """Record that a stalled run is tried again; what it has received is delivered next."""
     append_status(actor, event, reply)
+    actor.restarts = None
+    actor.batch.after(dispatch_again, actor)
     if actor.coding is not None:
         actor.coding.stall = None
-    actor.restarts = None
+        actor.coding.encode_again()
+
+
+def dispatch_again(actor: WorkflowActor) -> None:
+    """What the run waits for and nobody runs (its arguments could not be decoded) is started."""
+    shard = actor.shard
+    for command, pending in list(actor.state.activities.items()):
+        if pending.next_at <= shard.now():
+            shard.dispatcher.dispatch(actor, command)
 
 
 def _stalled(actor: WorkflowActor, stall: ev.RunStalled) -> None:

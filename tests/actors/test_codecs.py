@@ -719,3 +719,38 @@ async def test_without_codecs_a_record_is_its_own_coded_form(monkeypatch):
         assert all(plain is coded for plain, coded in seen)
         assert isinstance(seen[0][0], ev.Turn)
         await settled(runtime)
+
+
+async def test_a_run_whose_codec_failed_goes_on_when_it_is_released_and_pays_once():
+    """The result that could not be encoded is still there; what could not be decoded begins now."""
+    codec = Wrapping()
+    codec.breaks = lambda payload, way: way == "encode" and payload.data == f'"{SECRET} greeted"'.encode()
+    ran = []
+
+    @activity.defn
+    async def counted(word: str) -> str:
+        ran.append(word)
+        return f"{word} greeted"
+
+    @workflow.defn
+    class Worker:
+        @workflow.run
+        async def run(self) -> list[str]:
+            return [await counted(SECRET), await counted("second")]
+
+    async with hosted(MemoryJournal(), Worker, activities=[counted], codecs=[codec]) as runtime:
+        handle = await runtime.spawn(Worker, id="w")
+        with pytest.raises(WorkflowHeldError, match="result of activity counted"):
+            await handle.result()
+        await handle.release("perhaps")
+        with pytest.raises(WorkflowHeldError, match="result of activity counted"):
+            await handle.result()
+        assert ran == [SECRET]
+        codec.breaks = lambda payload, way: way == "decode" and payload.data == b'"second"'
+        await handle.release("the codec is back")
+        with pytest.raises(WorkflowHeldError, match="argument 'word' of activity counted"):
+            await handle.result(on_stall="raise")
+        codec.breaks = lambda payload, way: False
+        await handle.release("and so is its other half")
+        assert await handle.result() == [f"{SECRET} greeted", "second greeted"]
+    assert ran == [SECRET, "second"]
