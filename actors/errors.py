@@ -287,9 +287,12 @@ class WorkflowTerminatedError(WorkflowFailedError):
 
 
 class WorkflowQuarantinedError(WorkflowFailedError):
-    """The run's code raised what is no failure (a bug); its state and inputs are kept for a fixed version."""
+    """The run's code raised what is no failure (a bug), again and again; with fixed code ``release`` lets it go on."""
 
     _verb = "is quarantined"
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (once its code is fixed, release() lets it go on)"
 
 
 class WorkflowHeldError(WorkflowFailedError):
