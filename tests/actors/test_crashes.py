@@ -5,11 +5,13 @@ import random
 import pytest
 from support.clock import ManualClock
 from support.hosting import gate, hosted, kinds, settled, until
+from support.stores import TroubledStore
 
-from everact import workflow
+from everact import Runtime, workflow
 from everact.actors import controls, restarts
 from everact.actors.event_loop import TurnAborted
 from everact.exceptions import (
+    CommitUnknownError,
     WorkflowBacklogFullError,
     WorkflowClosedError,
     WorkflowHeldError,
@@ -19,7 +21,7 @@ from everact.exceptions import (
     WorkflowTerminatedError,
 )
 from everact.journal import events as ev
-from everact.journal.memory_store import MemoryJournal
+from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.supervision.backoff import Backoff
 from everact.supervision.strategies import RestartLimit
 
@@ -411,3 +413,41 @@ async def test_an_exception_that_names_a_place_in_memory_is_the_same_each_time()
         with pytest.raises(WorkflowQuarantinedError):
             await runtime.execute(W.run)
     assert W.tries == 2
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_commit_that_fails_under_a_crash_leaves_no_run_that_waits_for_ever(monkeypatch, when):
+    """C11: after an unknown append the run is rebuilt from the journal, and tries what that holds."""
+    monkeypatch.setattr(restarts, "LIMIT", RestartLimit(backoff=Backoff(first=3600.0, longest=3600.0)))
+    store = TroubledStore(MemoryStore(MemoryJournal()))
+    async with Runtime(store, workflows=[Sums]) as runtime:
+        handle = await runtime.spawn(Sums.run, 2)
+        TROUBLE[:] = [ValueError("bug")]
+        store.failures.append(when)
+        with pytest.raises(CommitUnknownError):
+            await handle.signal(Sums.add, 1, request_id="r")
+        await handle.signal(Sums.add, 1, request_id="r")
+        await handle.signal(Sums.add, 2)
+        assert await handle.result() == [1, 2]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("verb", ["pause", "resume", "release"])
+async def test_a_control_whose_commit_fails_is_unknown_and_a_repeat_settles_it(when, verb):
+    store = TroubledStore(MemoryStore(MemoryJournal()))
+    async with Runtime(store, workflows=[Sums]) as runtime:
+        handle = await runtime.spawn(Sums.run, 2, id="q")
+        if verb == "resume":
+            await handle.pause()
+        if verb == "release":
+            TROUBLE[:] = [ValueError("bug")] * 2
+            await handle.signal(Sums.add, 1)
+            with pytest.raises(WorkflowQuarantinedError):
+                await handle.result()
+        store.failures.append(when)
+        with pytest.raises(CommitUnknownError):
+            await getattr(handle, verb)("why", request_id="r")
+        await getattr(handle, verb)("why", request_id="r")
+        assert (await handle.describe()).status == ("paused" if verb == "pause" else "running")
+        kind = {"pause": "RunPaused", "resume": "RunResumed", "release": "RunReleased"}[verb]
+        assert kinds(await handle.fetch_history()).count(kind) == 1
