@@ -234,8 +234,6 @@ class WorkflowInstance:
                 self.outcome = self._failed(unfit)
         else:
             self.outcome = self._failed(error)
-        if type(self.outcome) is ev.WorkflowFailed and (failed := suppressed(self._outputs)):
-            self.outcome = ev.WorkflowFailed(self.outcome.failure, failed)
         self._outputs.append(self.outcome)
         if not self.replaying:
             self.pending.clear()  # commands that nobody has awaited say so now
@@ -253,9 +251,10 @@ class WorkflowInstance:
             WorkflowCrashedError: It is no failure, and the type does not say ``on_crash="fail"``.
         """
         if is_failure(error):
-            return ev.WorkflowFailed(failure_of(error, self._converter))
+            return ev.WorkflowFailed(failure_of(error, self._converter), suppressed(self._outputs))
         if self._definition.on_crash == "fail" and not isinstance(error, TurnAborted):
-            return ev.WorkflowFailed(failure_of(error, self._converter, kind="crash"))
+            failure = failure_of(error, self._converter, kind="crash")
+            return ev.WorkflowFailed(failure, suppressed(self._outputs))
         raise WorkflowCrashedError("quarantined", error)
 
     def _note_unseen_failures(self) -> None:

@@ -37,7 +37,7 @@ def quick(monkeypatch):
 
 def trouble():
     if TROUBLE:
-        raise TROUBLE.pop(0)
+        raise TROUBLE.pop(0)  # everact: allow
 
 
 @workflow.defn
@@ -61,7 +61,7 @@ class Sums:
     @workflow.signal
     def add(self, number: int) -> None:
         if TROUBLE:
-            raise TurnAborted from TROUBLE.pop(0)
+            raise TurnAborted from TROUBLE.pop(0)  # everact: allow
         self.seen.append(number)
 
     @workflow.query
