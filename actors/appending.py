@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor
 
 
+_WITH_DIGEST = frozenset(ev.WITH_DIGEST)
+
+
 def encoded(actor: WorkflowActor, record: ev.Record) -> bytes:
     """Encode what user code has decided.
 
@@ -76,12 +79,12 @@ def append(
         started = record.inputs[0]
         assert isinstance(started, ev.WorkflowStarted)
         batch.started[actor.key] = started
-    for number, event in enumerate(record.inputs, first):
-        if isinstance(event, ev.WITH_DIGEST) and event.request_id:
+    given: Any
+    for number, given in enumerate(record.inputs, first):
+        if type(given) in _WITH_DIGEST and given.request_id:
             flags |= HAS_REQUEST
-            shard.index.requests.reserve(
-                actor.workflow_id, event.request_id, Request(actor.key, number, event.digest)
-            )
+            request = Request(actor.key, number, given.digest)
+            shard.index.requests.reserve(actor.workflow_id, given.request_id, request)
     if type(record) is ev.Turn and record.outputs and isinstance(record.outputs[-1], ev.OUTCOMES):
         waiting = sum(pending.next_at > 0 for pending in state.activities.values())
         shard.timers.note_dead(len(state.timers) + waiting)
@@ -106,7 +109,7 @@ def append(
                 effect(actor, batch, plain.outputs[position])
             else:
                 effect(actor, batch, event)
-    if type(record) is ev.Turn and record.delivers and actor.update_waiters:
+    if actor.update_waiters and type(record) is ev.Turn and record.delivers:
         _accepted(actor, record.delivers)
     if reply is not None:
         if record.inputs and type(record.inputs[0]) is ev.UpdateReceived:

@@ -111,7 +111,9 @@ class MessageHandlers:
         event = delivery.event
         assert isinstance(event, ev.SignalReceived)
         try:
-            handler = self.find("signal", event.name)
+            handler = self._run._definition.handlers["signal"].get(event.name)  # the common case first
+            if handler is None or self._own:
+                handler = self.find("signal", event.name)
             if handler is None:
                 if self._run._definition.sets_handlers:
                     self._keep(delivery, event.name)

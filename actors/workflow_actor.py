@@ -237,12 +237,12 @@ class WorkflowActor:
             try:
                 if coding is not None and coding.is_paused():
                     return False
-                if self.early and not self.has_yet_to_begin():
-                    self.mailbox.extend(self.early)
-                    self.early.clear()
                 if self.state.unread and self.delivers and not self._is_urgent():
                     self._deliver_unread()
                     continue
+                if self.early and not self.has_yet_to_begin():
+                    self.mailbox.extend(self.early)
+                    self.early.clear()
                 if not self.mailbox:
                     return False
                 mail = self.mailbox.popleft()
@@ -318,7 +318,9 @@ class WorkflowActor:
         ):
             pass
         elif kind in DELIVERED:
-            if self.delivers:
+            # As ``delivers``, written out: each input of each run comes by here.
+            restarts = self.restarts
+            if state.stall is None and state.pause is None and (restarts is None or not restarts.is_waiting):
                 self._deliver(event, reply)
             else:
                 receive(self, event, reply)
@@ -361,7 +363,8 @@ class WorkflowActor:
                     self.drop_instance()  # the validator has changed it
                 return
             if (
-                len(self.state.kept) >= KEPT
+                self.state.kept
+                and len(self.state.kept) >= KEPT
                 and type(event) is ev.SignalReceived
                 and instance.handlers.find("signal", event.name) is None
             ):
