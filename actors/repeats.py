@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor
 
 
-_VERBS = {ev.RunPaused: "pause", ev.RunResumed: "resume", ev.RunReleased: "release"}
+#: What people do to a run, by its event.
+VERBS = {ev.RunPaused: "pause", ev.RunResumed: "resume", ev.RunReleased: "release"}
 
 
 def answered_before(actor: WorkflowActor, event: Any, reply: Reply) -> bool:
@@ -76,7 +77,7 @@ def said(event: Any) -> tuple[str, str, Sequence[Payload]]:
         case ev.SignalReceived():
             return "signal", event.name, event.args
         case _:
-            return _VERBS[type(event)], event.reason, ()
+            return VERBS[type(event)], event.reason, ()
 
 
 def _answer_of(actor: WorkflowActor, update: int) -> Payload | ev.UpdateFailed | ev.Outcome | None:

@@ -21,9 +21,9 @@ from .actors.errors import ActivityError, ApplicationError, FailureError
 from .actors.handles import ActorRef, WorkflowHandle
 from .actors.options import RetryPolicy
 from .actors.runtime import Runtime
+from .actors.updates import UpdateHandle
 from .cluster.client import Client
 from .cluster.door import open_door as _open_door
-from .actors.updates import UpdateHandle
 from .journal.errors import EveractError
 
 _build_doors_with(_open_door)
