@@ -96,6 +96,7 @@ FIELDS = {
     "memo_names": st.lists(texts, max_size=2).map(tuple),
     "names": st.lists(texts, max_size=2).map(tuple),
     "rejected": st.booleans(),
+    "suppressed": st.lists(numbers, max_size=2).map(tuple),
 }
 EVENTS = sorted(ev.AnyEvent.__args__, key=lambda cls: cls.__name__)
 
