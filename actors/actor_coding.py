@@ -26,7 +26,8 @@ from .appending import append, encoded
 from .attempt_outcomes import too_large
 from .event_coder import EventCoder
 from .mailbox import MESSAGES, OUTCOMES, Mail, Reply
-from .stalls import append_stall, stall_failure, stall_over
+from .restarts import crash_over
+from .stalls import append_stall, stall_failure
 from .workflow_instance import WorkflowCrashedError
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class ActorCoding:
         "_history",
         "_incoming",
         "_job",
+        "_refused_outcomes",
         "_unread",
         "stall",
     )
@@ -113,6 +115,7 @@ class ActorCoding:
         self._job: Job | None = None
         self._history: tuple[int, Result] | None = None
         self._unread: dict[int, Any] = {}
+        self._refused_outcomes: list[Any] = []
         self._followers: list[ActorCoding] = []
         self.stall: Failure | None = None
 
@@ -125,12 +128,6 @@ class ActorCoding:
 
     def put(self, event: Mail, reply: Reply) -> None:
         """Take mail in, in order, each as soon as it and all before it are encoded."""
-        actor = self._actor
-        if type(event) is ev.WorkflowTerminated and actor.state.last_event:  # it waits for no codec
-            self.abandon()
-            actor.mailbox.appendleft((event, reply))
-            self._call_pump()
-            return
         incoming = Incoming(self, event, reply)
         self._incoming.append(incoming)
         if type(event) in ENCODED:
@@ -202,8 +199,9 @@ class ActorCoding:
             actor.let_go(error)
         elif type(event) in OUTCOMES:
             # What the activity has done is not asked for twice in one life, and it cannot be kept.
+            self._refused_outcomes.append(event)
             failure = stall_failure(error, actor)
-            self.put(ev.RunStalled("quarantined", failure), None)
+            self.put(ev.RunStalled("held", failure), None)
             if incoming.reply is not None:
                 settle(incoming.reply, Raise(error))
         elif type(event) is ev.AttemptNoted:
@@ -212,6 +210,13 @@ class ActorCoding:
             if incoming.reply is not None:
                 settle(incoming.reply, Raise(error))
         return True
+
+    def encode_again(self) -> None:
+        """The run is tried again: so are results of attempts that could not be encoded."""
+        events, self._refused_outcomes = self._refused_outcomes, []
+        for event in events:
+            if not self._actor.is_stale(event):
+                self.put(event, None)
 
     def handled(self, event: Any) -> None:
         """A piece of mail has had its turn: what would be stored for it is needed no more, or by its job only."""
@@ -319,13 +324,13 @@ class ActorCoding:
         self._history = None
         event = record.inputs[0] if record.inputs else None
         if isinstance(outputs, PayloadCodecError):
-            stall_over(actor, WorkflowCrashedError("quarantined", outputs), event, reply)
+            crash_over(actor, WorkflowCrashedError("held", outputs), event, reply)
             return
         coded = self._record(record, outputs)
         try:
             body = encoded(actor, coded)
         except WorkflowCrashedError as crash:
-            stall_over(actor, crash, event, reply)
+            crash_over(actor, crash, event, reply)
             return
         for given in record.inputs:
             self._coded.pop(id(given), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,15 @@ from ..journal.errors import PayloadTooLargeError
 from ..journal.request_ids import Request
 from ..journal.run_status import status_flags
 from ..journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
-from .mailbox import OUTCOMES, Reply
+from .mailbox import DELIVERED, OUTCOMES, Reply, UpdateReply
 from .turn_effects import EFFECTS, SHOWN
 from .workflow_instance import WorkflowCrashedError
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor
+
+
+_WITH_DIGEST = frozenset(ev.WITH_DIGEST)
 
 
 def encoded(actor: WorkflowActor, record: ev.Record) -> bytes:
@@ -75,16 +79,18 @@ def append(
         started = record.inputs[0]
         assert isinstance(started, ev.WorkflowStarted)
         batch.started[actor.key] = started
-    for number, event in enumerate(record.inputs, first):
-        if isinstance(event, ev.WITH_DIGEST) and event.request_id:
+    given: Any
+    for number, given in enumerate(record.inputs, first):
+        if type(given) in _WITH_DIGEST and given.request_id:
             flags |= HAS_REQUEST
-            shard.index.requests.reserve(
-                actor.workflow_id, event.request_id, Request(actor.key, number, event.digest)
-            )
+            request = Request(actor.key, number, given.digest)
+            shard.index.requests.reserve(actor.workflow_id, given.request_id, request)
     if type(record) is ev.Turn and record.outputs and isinstance(record.outputs[-1], ev.OUTCOMES):
         waiting = sum(pending.next_at > 0 for pending in state.activities.values())
         shard.timers.note_dead(len(state.timers) + waiting)
     state.apply(record, at)
+    if actor.restarts is not None and type(record) is ev.Turn and _is_progress(record):
+        actor.restarts = None
     if state.outcome is not None:
         flags |= CLOSES_RUN | status_flags(state.status)
     batch.entries.append(Entry(actor.key, first, flags, at, body))
@@ -103,6 +109,8 @@ def append(
                 effect(actor, batch, plain.outputs[position])
             else:
                 effect(actor, batch, event)
+    if actor.update_waiters and type(record) is ev.Turn and record.delivers:
+        _accepted(actor, record.delivers)
     if reply is not None:
         if record.inputs and type(record.inputs[0]) is ev.UpdateReceived:
             _reply_to_update(actor, first, record, reply)
@@ -110,6 +118,11 @@ def append(
             batch.waiters.append((reply, None))
     if state.outcome is not None:
         _closed(actor)
+
+
+def _is_progress(record: ev.Turn) -> bool:
+    """Whether the code has handled something."""
+    return bool(record.delivers) or (bool(record.inputs) and type(record.inputs[0]) in DELIVERED)
 
 
 def outcome_is_durable(actor: WorkflowActor, event: Any) -> None:
@@ -124,11 +137,21 @@ def _reply_to_update(
     actor: WorkflowActor, number: int, record: ev.Record, reply: asyncio.Future[Any]
 ) -> None:
     """The answer may be in this very turn; otherwise its caller waits on."""
+    if isinstance(reply, UpdateReply) and isinstance(record, ev.Turn):
+        actor.shard.writer.open.waiters.append((reply.accepted, None))
     for event in record.outputs if isinstance(record, ev.Turn) else ():
         if isinstance(event, ev.UpdateCompleted | ev.UpdateFailed) and event.update == number:
             actor.shard.writer.open.waiters.append((reply, event))
             return
     actor.wait_for_update(number, reply)
+
+
+def _accepted(actor: WorkflowActor, numbers: Sequence[int]) -> None:
+    """Updates that were received before are delivered now."""
+    for number in numbers:
+        for waiter in actor.update_waiters.get(number, ()):
+            if isinstance(waiter, UpdateReply):
+                actor.shard.writer.open.waiters.append((waiter.accepted, None))
 
 
 def _closed(actor: WorkflowActor) -> None:

@@ -38,12 +38,6 @@ def what_ran(kind: int, label: bytes) -> str:
     return f"{words[kind]} {label.decode('utf-8', 'replace')}" if kind in words else TURN_OF_RUN
 
 
-def is_poison(state: RunState) -> bool:
-    """Whether turns of the run have killed the process too often."""
-    blame = state.blame.get(TURN_OF_RUN)
-    return blame is not None and blame.deaths >= DEATHS
-
-
 def deaths_of(state: RunState, kind: int, label: bytes) -> int:
     """How often the process died while a handler ran alone, since the run has last progressed."""
     blame = state.blame.get(what_ran(kind, label))

@@ -6,11 +6,13 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+from ..journal.payloads import Payload, PayloadConverter
 from .call_codec import CallCodec
 from .errors import RegistrationError
 from .options import DEFAULT_ACTIVITY_OPTIONS, ResolvedActivityOptions, check_text
+from .setters import names_a_setter
 
 MARK = "__everact_mark__"
 DEFINITION = "__everact_definition__"
@@ -28,7 +30,7 @@ class Mark:
 
     Attributes:
         kind: ``run``, ``init``, ``signal``, ``query`` or ``update``.
-        name: Name of the handler; None is dynamic later on.
+        name: Name of the handler; empty for one that takes all names without a handler of their own.
         validator: For updates, the validating function.
         owners: For run methods, the workflow types whose main it is.
     """
@@ -42,7 +44,7 @@ class Mark:
         self.owners: list[WorkflowDefinition] = []
 
 
-def put_mark(fn: Any, kind: str, name: str | None, decorator: str) -> Mark:
+def put_mark(fn: Any, kind: str, name: str | None, decorator: str, *, is_dynamic: bool = False) -> Mark:
     """Mark a method, refusing what the decorator does not fit.
 
     Raises:
@@ -54,6 +56,11 @@ def put_mark(fn: Any, kind: str, name: str | None, decorator: str) -> Mark:
             f"@{decorator} goes on a plain method, not on {fn!r}{name_advice(fn, decorator)}"
         )
     check_name(name, decorator)
+    if is_dynamic and name is not None:
+        raise RegistrationError(
+            f"@{decorator}: {fn.__qualname__} has both name={name!r} and dynamic=True; a dynamic handler takes every "
+            f"name that has no handler of its own"
+        )
     if MARK in fn.__dict__:
         raise RegistrationError(
             f"{fn.__qualname__} is already declared as a {fn.__dict__[MARK].kind}; a method is one of "
@@ -71,7 +78,7 @@ def put_mark(fn: Any, kind: str, name: str | None, decorator: str) -> Mark:
             f"(an update may await)"
         )
     _refuse_second_definition(fn, decorator)
-    mark = Mark(kind, name or fn.__name__)
+    mark = Mark(kind, "" if is_dynamic else name or fn.__name__)
     fn.__dict__[MARK] = mark
     return mark
 
@@ -113,26 +120,109 @@ def _refuse_second_definition(fn: Callable[..., Any], decorator: str) -> None:
         )
 
 
+class Call(Protocol):
+    """What a handler is called with: a message, or a query."""
+
+    @property
+    def name(self) -> str:
+        """Of the handler asked for."""
+        ...
+
+    @property
+    def args(self) -> tuple[Payload, ...]:
+        """Stored."""
+        ...
+
+
 class HandlerDefinition:
-    """One signal, query or update of a workflow."""
+    """One signal, query or update of a workflow, by its class or set by a run.
+
+    Attributes:
+        kind: ``signal``, ``query`` or ``update``.
+        name: Its name; empty for one that takes all names without a handler of their own.
+        fn: Called with the user's object and the arguments.
+        validator: For updates, called in the same way before.
+        codec: Encodes its arguments and its result.
+    """
 
     __slots__ = ("codec", "fn", "is_async", "kind", "name", "validator")
 
-    def __init__(self, mark: Mark, fn: Callable[..., Any], workflow: str, cls: type[Any]) -> None:
+    def __init__(
+        self, mark: Mark, fn: Callable[..., Any], workflow: str, cls: type[Any] | None = None
+    ) -> None:
+        """Check what a decorator has marked, or (without a class) what a run sets."""
+        is_method = cls is not None
         self.kind = mark.kind
         self.name = mark.name
-        self.fn = fn
+        self.fn = fn if is_method else _without_self(fn)
         self.is_async = inspect.iscoroutinefunction(fn)
-        self.validator = mark.validator
-        self.codec = CallCodec(fn, f"{mark.kind} {workflow}.{mark.name}", skip_first=True, cls=cls)
+        label = f"{mark.kind} {workflow}.{mark.name}" if mark.name else f"dynamic {mark.kind} of {workflow}"
+        self.codec = CallCodec(fn, label, skip_first=is_method, cls=cls)
         _refuse_keyword_only(self.codec, fn)
-        if self.validator is not None:
-            takes = CallCodec(self.validator, mark.name, skip_first=True, cls=cls)
+        if not mark.name and not (self.codec.required <= 2 <= (self.codec.hints.maximum or 2)):
+            raise RegistrationError(
+                f"{fn.__qualname__} takes every {mark.kind} without a handler of its own, so it is called with the "
+                f"name and the list of arguments: give it these two parameters"
+            )
+        given = mark.validator
+        self.validator = given if given is None or is_method else _without_self(given)
+        if given is not None:
+            takes = CallCodec(given, mark.name, skip_first=is_method, cls=cls)
             if not takes.accepts_calls_of(self.codec):
                 raise RegistrationError(
-                    f"validator {self.validator.__qualname__} must take the same parameters as {fn.__name__}: "
+                    f"validator {given.__qualname__} must take the same parameters as {fn.__name__}: "
                     f"({', '.join(self.codec.names)})"
                 )
+
+    def decode_args(self, converter: PayloadConverter, call: Call) -> list[Any]:
+        """What the handler is to be called with.
+
+        Raises:
+            PayloadDecodeError: A stored value does not fit its hint.
+            TypeError: The stored arguments do not fit the signature.
+        """
+        if not self.name:
+            return [call.name, [converter.decode(payload) for payload in call.args]]
+        return self.codec.decode_args(converter, call.args)[0]
+
+
+def own_handler(
+    kind: str,
+    name: str | None,
+    fn: Callable[..., Any],
+    validator: Callable[..., None] | None,
+    workflow: str,
+) -> HandlerDefinition:
+    """The handler that a run sets itself; None is for all names.
+
+    Raises:
+        RegistrationError: The function does not fit.
+    """
+    call = f"workflow.set_{kind}_handler"
+    if name is not None:
+        try:
+            check_text("the name", name)
+        except (TypeError, ValueError) as error:
+            raise RegistrationError(f"{call}: {error}") from error
+    for given in (fn, validator):
+        if given is not None and not (inspect.isfunction(given) or inspect.ismethod(given)):
+            raise RegistrationError(f"{call} needs a function or a bound method, not {given!r}")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise RegistrationError(f"{call}: {fn.__qualname__} is a generator; it must return one value")
+    plain = [fn] if kind == "query" else [validator]
+    for given in plain:
+        if given is not None and inspect.iscoroutinefunction(given):
+            raise RegistrationError(f"{call}: {given.__qualname__} must be a plain 'def': it decides at once")
+    mark = Mark(kind, name or "")
+    mark.validator = validator
+    return HandlerDefinition(mark, fn, workflow)
+
+
+def _without_self(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def call(_object: Any, *args: Any) -> Any:
+        return fn(*args)
+
+    return call
 
 
 def _refuse_keyword_only(codec: CallCodec, fn: Callable[..., Any]) -> None:
@@ -155,9 +245,23 @@ class WorkflowDefinition:
         takes_args: ``__init__`` gets the arguments too.
         on_crash: ``quarantine``, or ``fail``.
         retention: How long its runs are kept after their end, microseconds; None is for ever.
+        handlers: Declared handlers by kind and name.
+        dynamic: By kind, the handler of all names that have none of their own.
+        sets_handlers: Its runs may set handlers themselves, so that signals without one are kept (R25).
     """
 
-    __slots__ = ("cls", "codec", "handlers", "name", "on_crash", "retention", "run", "takes_args")
+    __slots__ = (
+        "cls",
+        "codec",
+        "dynamic",
+        "handlers",
+        "name",
+        "on_crash",
+        "retention",
+        "run",
+        "sets_handlers",
+        "takes_args",
+    )
 
     def __init__(self, cls: type[Any], name: str, on_crash: str, retention: int | None) -> None:
         self.cls = cls
@@ -165,6 +269,8 @@ class WorkflowDefinition:
         self.on_crash = on_crash
         self.retention = retention
         self.handlers: dict[str, dict[str, HandlerDefinition]] = {"signal": {}, "query": {}, "update": {}}
+        self.dynamic: dict[str, HandlerDefinition] = {}
+        self.sets_handlers = names_a_setter(cls)
         run: Callable[..., Any] | None = None
         for attribute in dir(cls):
             fn = inspect.getattr_static(cls, attribute, None)
@@ -222,6 +328,14 @@ class WorkflowDefinition:
                 )
 
     def _add_handler(self, mark: Mark, fn: Callable[..., Any]) -> None:
+        if not mark.name:
+            if mark.kind in self.dynamic:
+                raise RegistrationError(
+                    f"workflow class {self.cls.__qualname__} has two dynamic {mark.kind} handlers: "
+                    f"{self.dynamic[mark.kind].fn.__name__} and {fn.__name__}"
+                )
+            self.dynamic[mark.kind] = HandlerDefinition(mark, fn, self.name, self.cls)
+            return
         same_kind = self.handlers[mark.kind]
         if mark.name in same_kind:
             raise RegistrationError(

@@ -16,6 +16,7 @@ from ..journal.failures import Failure, full_text, one_line
 from ..journal.fold import RunState
 from ..journal.payloads import PayloadConverter
 from ..journal.run_row import RunRow
+from .dead_letters import DeadLetter, dead_letter, left_at_the_end
 from .event_coder import EventCoder
 from .memos import decode_memo
 
@@ -33,7 +34,7 @@ class WorkflowSummary:
         workflow_id: Its id.
         run_id: The run.
         workflow_type: Its type.
-        status: running, completed, failed, cancelled, terminated, quarantined or held.
+        status: running, paused, completed, failed, cancelled, terminated, quarantined or held.
         started_at: UTC.
         closed_at: UTC; None while open.
     """
@@ -92,10 +93,11 @@ class WorkflowDescription(WorkflowSummary):
         timers: Deadlines of its timers, soonest first.
         conditions: Places of the conditions that it waits for without a time limit.
         cancel_requested: Somebody has asked it to cancel.
-        backlog: Received messages that no turn has delivered.
-        dead_letters: The newest messages that could not be handled, each with its reason; if there were more, first how
-            many.
+        backlog: Received inputs that no turn has delivered, and signals that wait for a handler.
+        dead_letters: The newest messages that could not be handled, at most 100 and those left at its end.
+        dead_letter_count: How many there are; ``HandlerFailed`` in the history has all of them.
         failure: Why it failed, or why it stands still.
+        pause_reason: What was given for its pause; None when it is not paused.
         history_length: Number of its events.
         deaths: How often the process died while its code ran, and nothing else, since it has last progressed.
         memo: Notes that belong to it, by name; a value that does not decode comes as its ``Payload``.
@@ -106,8 +108,10 @@ class WorkflowDescription(WorkflowSummary):
     conditions: tuple[str, ...]
     cancel_requested: bool
     backlog: int
-    dead_letters: tuple[str, ...]
+    dead_letters: tuple[DeadLetter, ...]
+    dead_letter_count: int
     failure: str | None
+    pause_reason: str | None
     history_length: int
     memo: dict[str, Any]
     deaths: int = 0
@@ -118,6 +122,8 @@ class WorkflowDescription(WorkflowSummary):
         waits = [f"activity {a.activity_type} (attempt {a.attempt})" for a in self.pending_activities]
         waits += [f"timer until {t:%Y-%m-%d %H:%M:%S}" for t in self.timers]
         waits += [f"condition at {place}" for place in self.conditions]
+        if self.status == "paused":
+            waits.insert(0, "resume")
         return "; ".join(waits) or ("nothing" if self.closed_at or self.failure else "a message")
 
 
@@ -128,7 +134,6 @@ class Observation(NamedTuple):
         about: The description without its texts of failures.
         last_failures: Of the pending activities, in their order.
         letters: Failures of the newest dead letters, in their order.
-        older_letters: How many there were before.
         failure: Why it failed, or why it stands still.
         started: The start; its memo as it is now.
     """
@@ -136,7 +141,6 @@ class Observation(NamedTuple):
     about: WorkflowDescription
     last_failures: tuple[Failure | None, ...]
     letters: tuple[ev.HandlerFailed, ...]
-    older_letters: int
     failure: ev.RunStalled | ev.WorkflowFailed | None
     started: ev.WorkflowStarted
 
@@ -147,6 +151,7 @@ def observe(state: RunState) -> Observation:
     failure: ev.RunStalled | ev.WorkflowFailed | None = state.stall
     if failure is None and isinstance(state.outcome, ev.WorkflowFailed):
         failure = state.outcome
+    left = left_at_the_end(state)
     about = WorkflowDescription(
         workflow_id=started.workflow_id,
         run_id=started.run_id,
@@ -170,13 +175,11 @@ def observe(state: RunState) -> Observation:
         timers=tuple(sorted(utc(timer.deadline) for timer in state.timers.values())),
         conditions=tuple(state.waiting.values()),
         cancel_requested=state.cancel is not None,
-        backlog=0 if state.outcome else len(state.unread),
-        dead_letters=tuple(
-            f"event {number}: {event.name!r} was not delivered before the run ended"
-            for number, event in (state.unread.items() if state.outcome else ())
-            if isinstance(event, ev.Message)
-        ),
+        backlog=0 if state.outcome else len(state.unread) + len(state.kept),
+        dead_letters=left,
+        dead_letter_count=state.dead_letter_count + len(left),
         failure=None,
+        pause_reason=None if state.pause is None else state.pause.reason,
         history_length=state.last_event,
         deaths=sum(blame.deaths for blame in state.blame.values()),
         memo={},
@@ -185,7 +188,6 @@ def observe(state: RunState) -> Observation:
         about,
         tuple(pending.last_failure for pending in state.activities.values()),
         tuple(state.dead_letters),
-        state.dead_letter_count - len(state.dead_letters),
         failure,
         started,
     )
@@ -200,17 +202,17 @@ def describe(seen: Observation, converter: PayloadConverter) -> WorkflowDescript
             activity if failure is None else replace(activity, last_failure=one_line(failure))
             for activity, failure in zip(seen.about.pending_activities, seen.last_failures, strict=True)
         ),
-        dead_letters=(
-            *(
-                (f"{seen.older_letters} older ones: HandlerFailed in the history",)
-                if seen.older_letters
-                else ()
-            ),
-            *(f"event {letter.message}: {one_line(letter.failure)}" for letter in seen.letters),
-            *seen.about.dead_letters,
-        ),
-        failure=None if seen.failure is None else full_text(seen.failure.failure),
+        dead_letters=(*map(dead_letter, seen.letters), *seen.about.dead_letters),
+        failure=None if seen.failure is None else _failure_text(seen.failure),
     )
+
+
+def _failure_text(event: ev.RunStalled | ev.WorkflowFailed) -> str:
+    text = full_text(event.failure)
+    if isinstance(event, ev.WorkflowFailed) and event.suppressed:
+        numbers = ", ".join(map(str, event.suppressed))
+        text += f"\nIn the same turn the handlers of these messages failed too: {numbers} (see the history)."
+    return text
 
 
 async def readable(seen: Observation, coder: EventCoder, about: About) -> Observation:

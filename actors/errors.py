@@ -12,6 +12,7 @@ from typing import Any
 
 from ..journal.errors import EveractError
 from ..journal.failures import Failure, class_names
+from ..journal.run_status import CLOSED
 from .options import microseconds
 
 
@@ -73,7 +74,7 @@ class WorkflowAlreadyStartedError(EveractError):
         self.status = status
 
     def __str__(self) -> str:
-        option = "if_running" if self.status in {"running", "quarantined", "held"} else "if_closed"
+        option = "if_closed" if self.status in CLOSED else "if_running"
         choices = "'attach', 'replace'" if option == "if_running" else "'allow', 'attach', 'allow_if_failed'"
         return (
             f"workflow {self.workflow_id!r} already exists (run {self.run_id}, {self.status}) and {option} refuses "
@@ -161,6 +162,68 @@ class ActivityNotPendingError(EveractError):
         )
 
 
+class WorkflowStatusError(EveractError):
+    """``resume`` is for paused runs and ``release`` for held and quarantined ones; nothing was written.
+
+    Attributes:
+        status: Of the run.
+        verb: What was asked for.
+        other: What lets the run go on.
+    """
+
+    def __init__(self, workflow_id: str, run_id: str, status: str, verb: str, other: str) -> None:
+        super().__init__(workflow_id, run_id, status, verb, other)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.status = status
+        self.verb = verb
+        self.other = other
+
+    def __str__(self) -> str:
+        return (
+            f"workflow {self.workflow_id!r} (run {self.run_id}) is {self.status}, which {self.verb}() does not end: "
+            f"call {self.other}()"
+        )
+
+
+class WorkflowBacklogFullError(EveractError):
+    """The run takes no more messages for now, since too many wait already; nothing was written.
+
+    Attributes:
+        status: Of the run.
+        limit: How many may wait.
+    """
+
+    def __init__(self, workflow_id: str, run_id: str, status: str, limit: int) -> None:
+        super().__init__(workflow_id, run_id, status, limit)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.status = status
+        self.limit = limit
+
+    def __str__(self) -> str:
+        why = "for a handler" if self.status == "running" else "until the run goes on"
+        return (
+            f"workflow {self.workflow_id!r} (run {self.run_id}, {self.status}) takes no more messages for now: "
+            f"{self.limit:,} wait {why}"
+        )
+
+
+class NoDeadLetterError(EveractError):
+    """The run has no dead letter of this number; nothing was written."""
+
+    def __init__(self, workflow_id: str, number: int) -> None:
+        super().__init__(workflow_id, number)
+        self.workflow_id = workflow_id
+        self.number = number
+
+    def __str__(self) -> str:
+        return (
+            f"event {self.number} of workflow {self.workflow_id!r} is no dead letter: redrive() takes the number of "
+            f"one of describe().dead_letters, a signal whose handler has failed"
+        )
+
+
 class UnknownHandlerError(EveractError):
     """The workflow has no signal, query or update of this name; nothing was written."""
 
@@ -245,9 +308,12 @@ class WorkflowTerminatedError(WorkflowFailedError):
 
 
 class WorkflowQuarantinedError(WorkflowFailedError):
-    """The run's code raised what is no failure (a bug); its state and inputs are kept for a fixed version."""
+    """The run's code raised what is no failure (a bug), again and again; with fixed code ``release`` lets it go on."""
 
     _verb = "is quarantined"
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (once its code is fixed, release() lets it go on)"
 
 
 class WorkflowHeldError(WorkflowFailedError):

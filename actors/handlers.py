@@ -5,22 +5,26 @@ What a handler raises never ends the run (R7); validators and queries cannot cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
 from ..journal.errors import PayloadError
 from ..journal.failures import safe_message
 from ..journal.payloads import Payload
-from .definitions import HandlerDefinition
-from .errors import QueryFailedError, UnknownHandlerError, UpdateRejectedError
+from .asyncio_forbidden import read_only
+from .definitions import HandlerDefinition, own_handler
+from .errors import QueryFailedError, RegistrationError, UnknownHandlerError, UpdateRejectedError
 from .event_loop import TurnAborted
 from .failure_conversion import failure_of
+from .mailbox import Query
 from .randomness import Randomness
 
 if TYPE_CHECKING:
     from .workflow_instance import Delivery, WorkflowInstance
 
+#: Signals that wait for a handler that the run has not set yet; further ones are refused (R25).
+KEPT = 1_000
 #: What is no failure of a handler: the user at the keyboard, the end of the code in memory, the end of the turn.
 _NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit, TurnAborted)
 
@@ -32,40 +36,113 @@ class MessageHandlers:
         running: How many async handlers have not ended.
     """
 
-    __slots__ = ("_run", "running")
+    __slots__ = ("_kept", "_own", "_run", "running")
 
     def __init__(self, run: WorkflowInstance) -> None:
         self._run = run
+        self._own: dict[tuple[str, str | None], HandlerDefinition] = {}
+        self._kept: dict[int, Delivery] = {}
         self.running = 0
+
+    # --- handlers that the run sets itself
+
+    def set(
+        self,
+        kind: str,
+        name: str | None,
+        fn: Callable[..., Any] | None,
+        validator: Callable[..., None] | None = None,
+    ) -> None:
+        """Let a function have the messages of a name, or (None) of all names without a handler; None takes it away.
+
+        Kept signals that it takes are handled at once, in order, before any later one.
+
+        Raises:
+            RegistrationError: The function does not fit, or nothing in the class says that it sets handlers.
+        """
+        if self._run.read_only:
+            raise read_only(f"set_{kind}_handler()")
+        if self._run.loop.discarded:
+            return
+        definition = self._run._definition
+        if not definition.sets_handlers:
+            raise RegistrationError(
+                f"workflow.set_{kind}_handler() was called for a {definition.name}, but no method of "
+                f"{definition.cls.__qualname__} names it, so that signals which came before were refused: call it, by "
+                f"this name, in a method of the class"
+            )
+        if fn is None:
+            self._own.pop((kind, name), None)
+            return
+        self._own[kind, name] = own_handler(kind, name, fn, validator, definition.name)
+        if kind == "signal":
+            for number, delivery in list(self._kept.items()):
+                event = delivery.event
+                assert isinstance(event, ev.SignalReceived)
+                if number in self._kept and self.find(kind, event.name) is not None:
+                    del self._kept[number]
+                    self._run._outputs.append(ev.SignalTaken(number))
+                    self.signal(delivery)
+
+    def find(self, kind: str, name: str) -> HandlerDefinition | None:
+        """The handler of a message: the run's own, the declared one, or one for all names."""
+        definition = self._run._definition
+        own = self._own
+        if own:
+            found = own.get((kind, name)) or definition.handlers[kind].get(name) or own.get((kind, None))
+        else:
+            found = definition.handlers[kind].get(name)
+        return found or definition.dynamic.get(kind)
+
+    def _keep(self, delivery: Delivery, name: str) -> None:
+        """Keep a signal for a handler that may come."""
+        if len(self._kept) >= KEPT:
+            raise UnknownHandlerError("signal", name, self._run._definition.name, self._names("signal"))
+        self._kept[delivery.number] = delivery
+        self._run._outputs.append(ev.SignalKept(delivery.number, name))
+
+    def _names(self, kind: str) -> list[str]:
+        own = [name for of_kind, name in self._own if of_kind == kind and name is not None]
+        return [*self._run._definition.handlers[kind], *own]
+
+    # --- deliveries
 
     def signal(self, delivery: Delivery) -> None:
         """Deliver a signal."""
         event = delivery.event
         assert isinstance(event, ev.SignalReceived)
         try:
-            handler = self._handler("signal", event.name)
-            args, _ = handler.codec.decode_args(self._run._converter, event.args)
+            handler = self._run._definition.handlers["signal"].get(event.name)  # the common case first
+            if handler is None or self._own:
+                handler = self.find("signal", event.name)
+            if handler is None:
+                if self._run._definition.sets_handlers:
+                    self._keep(delivery, event.name)
+                    return
+                handler = self._handler("signal", event.name)
+            args = handler.decode_args(self._run._converter, event)
             if handler.is_async:
                 called = handler.fn(self._run._object, *args)  # a user's decorator may raise here
                 self.running += 1
-                coroutine = self._signal_handler(delivery.number, called)
+                coroutine = self._signal_handler(delivery.number, event.name, called)
                 self._run.loop.create_task(coroutine, name=f"signal {handler.name}")
             else:
                 handler.fn(self._run._object, *args)
         except _NOT_ITS_OWN:
             raise
         except BaseException as error:  # noqa: BLE001  (R7: the run goes on)
-            self._run._outputs.append(
-                ev.HandlerFailed(delivery.number, failure_of(error, self._run._converter))
-            )
+            self._failed(delivery.number, event.name, error)
 
-    async def _signal_handler(self, number: int, handler: Any) -> None:
+    def _failed(self, number: int, name: str, error: BaseException) -> None:
+        self._run._outputs.append(ev.HandlerFailed(number, failure_of(error, self._run._converter), name))
+
+    async def _signal_handler(self, number: int, name: str, handler: Any) -> None:
         try:
             await handler
         except _NOT_ITS_OWN:
             raise
         except BaseException as error:  # noqa: BLE001  (R7: the run goes on)
-            self._run._outputs.append(ev.HandlerFailed(number, failure_of(error, self._run._converter)))
+            self._failed(number, name, error)
         finally:
             self.running -= 1
 
@@ -82,7 +159,7 @@ class MessageHandlers:
                 return
         try:
             handler = self._handler("update", event.name)
-            args, _ = handler.codec.decode_args(self._run._converter, event.args)
+            args = handler.decode_args(self._run._converter, event)
             if handler.is_async:
                 called = handler.fn(self._run._object, *args)
                 self.running += 1
@@ -114,13 +191,13 @@ class MessageHandlers:
         failure = failure_of(error, self._run._converter)
         if type(delivery.event) is ev.UpdateReceived:
             return ev.UpdateFailed(delivery.number, failure)
-        return ev.HandlerFailed(delivery.number, failure)
+        assert isinstance(delivery.event, ev.SignalReceived)
+        return ev.HandlerFailed(delivery.number, failure, delivery.event.name)
 
     def _handler(self, kind: str, name: str) -> HandlerDefinition:
-        handlers = self._run._definition.handlers[kind]
-        handler = handlers.get(name)
+        handler = self.find(kind, name)
         if handler is None:
-            raise UnknownHandlerError(kind, name, self._run._definition.name, list(handlers))
+            raise UnknownHandlerError(kind, name, self._run._definition.name, self._names(kind))
         return handler
 
     # --- read-only calls, between turns
@@ -142,7 +219,7 @@ class MessageHandlers:
         try:
             handler = self._handler("update", event.name)
             if handler.validator is not None:
-                args, _ = handler.codec.decode_args(self._run._converter, event.args)
+                args = handler.decode_args(self._run._converter, event)
                 handler.validator(self._run._object, *args)
         except KeyboardInterrupt:
             raise
@@ -165,7 +242,9 @@ class MessageHandlers:
         self._run._reading_randoms = Randomness()
         try:
             with self._run.loop:
-                answer: Payload = self._run._context.copy().run(self._answer, handler, args)
+                answer: Payload = self._run._context.copy().run(
+                    self._answer, handler, Query(name, tuple(args))
+                )
         except (KeyboardInterrupt, PayloadError, QueryFailedError):
             raise
         except (
@@ -183,15 +262,26 @@ class MessageHandlers:
             )
         return answer
 
-    def _answer(self, handler: HandlerDefinition, args: Sequence[Payload]) -> Payload:
-        values, _ = handler.codec.decode_args(self._run._converter, args)
+    def _answer(self, handler: HandlerDefinition, query: Query) -> Payload:
+        values = handler.decode_args(self._run._converter, query)
         try:
             result = handler.fn(self._run._object, *values)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise QueryFailedError(f"query {handler.name!r} raised {_said(error)}") from error
+            raise QueryFailedError(f"query {query.name!r} raised {_said(error)}") from error
         return handler.codec.encode_result(self._run._converter, result)
+
+
+def suppressed(outputs: Sequence[ev.Event]) -> tuple[int, ...]:
+    """Messages whose handlers have failed in the turn in which main failed: main's outcome stands (R7)."""
+    numbers = []
+    for event in outputs:
+        if type(event) is ev.HandlerFailed:
+            numbers.append(event.message)
+        elif type(event) is ev.UpdateFailed and not event.rejected:
+            numbers.append(event.update)
+    return tuple(numbers)
 
 
 def _said(error: BaseException) -> str:

@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
+from ..journal.events import RunPaused, RunReleased, RunResumed
 from .addresses import Address
 from .descriptions import History, WorkflowDescription
 from .options import QUERY_TIMEOUT
 from .typing import R, Ts
+from .updates import UpdateHandle, WaitForStage
 
 if TYPE_CHECKING:
     from .messenger import Messenger
@@ -176,6 +178,55 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
         """Send an update and wait for its answer; the same as ``ask``."""
         return await self._messenger.update(self, handler, args, request_id)
 
+    @overload
+    async def start_update(
+        self,
+        handler: Callable[[W, *Ts], Awaitable[R2]],
+        /,
+        *args: *Ts,
+        wait_for_stage: WaitForStage = "accepted",
+        request_id: str | None = None,
+    ) -> UpdateHandle[R2]: ...
+    @overload
+    async def start_update(
+        self,
+        handler: Callable[[W, *Ts], R2],
+        /,
+        *args: *Ts,
+        wait_for_stage: WaitForStage = "accepted",
+        request_id: str | None = None,
+    ) -> UpdateHandle[R2]: ...
+    @overload
+    async def start_update(
+        self,
+        handler: str,
+        /,
+        *args: Any,
+        wait_for_stage: WaitForStage = "accepted",
+        request_id: str | None = None,
+    ) -> UpdateHandle[Any]: ...
+    async def start_update(
+        self,
+        handler: Any,
+        /,
+        *args: *Ts,
+        wait_for_stage: WaitForStage = "accepted",
+        request_id: str | None = None,
+    ) -> Any:
+        """Send an update without waiting for its handler; ask the handle that this returns for the answer.
+
+        Args:
+            handler: The update method, or its name.
+            *args: Its arguments.
+            wait_for_stage: ``accepted``: return once the validator has passed it and it is durable; by a paused run
+                that is after it was resumed. ``completed``: once the handler is done.
+            request_id: A repeat with the same one is applied once, and gets the same answer.
+
+        Raises:
+            Exception: As ``ask``; what the handler raises comes from ``UpdateHandle.result``.
+        """
+        return await self._messenger.start_update(self, handler, args, request_id, wait_for_stage)
+
     async def result(
         self,
         *,
@@ -223,3 +274,59 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
             WorkflowClosedError: The run has ended.
         """
         await self._messenger.terminate(self, reason)
+
+    async def pause(self, reason: str = "", *, request_id: str | None = None) -> None:
+        """Let the run handle nothing more until ``resume``; returns once that is durable. A second time does nothing.
+
+        What comes in is received and kept: messages, results of activities, timers, which run on. Activities that are
+        scheduled go on, with their retries. Updates wait; queries answer from what the run has handled.
+
+        Args:
+            reason: For people; ``describe`` shows it.
+            request_id: A repeat with the same one is applied once, so that a late one does not pause it again.
+
+        Raises:
+            WorkflowClosedError: The run has ended.
+            RequestIdReusedError: The request id belongs to another message.
+            CommitUnknownError: Whether it is durable is unknown; repeat it.
+        """
+        await self._messenger.control(self, RunPaused, reason, request_id)
+
+    async def resume(self, reason: str = "", *, request_id: str | None = None) -> None:
+        """Let a paused run go on, with all that it has received; a run that is not paused goes on anyway.
+
+        Raises:
+            WorkflowStatusError: The run is held or quarantined: ``release`` lets it go on.
+            Exception: And as ``pause``.
+        """
+        await self._messenger.control(self, RunResumed, reason, request_id)
+
+    async def release(self, reason: str = "", *, request_id: str | None = None) -> None:
+        """Try a quarantined or held run again, with all that it has received; a run that goes on is left alone.
+
+        Returns once that is durable. Whether the run then goes on, ``describe`` or ``result`` says.
+
+        Raises:
+            WorkflowStatusError: The run is paused: ``resume`` lets it go on.
+            WorkflowNotRegisteredError: The runtime does not have its type.
+            Exception: And as ``pause``.
+        """
+        await self._messenger.control(self, RunReleased, reason, request_id)
+
+    async def redrive(self, number: int) -> None:
+        """Deliver a signal again whose handler has failed; returns once that is durable. A second time does nothing.
+
+        It is a new message with the name and the arguments of the old one, and no dead letter any more; if it fails
+        again, that is a dead letter under its own number.
+
+        Args:
+            number: Of the event, as ``describe().dead_letters`` has it.
+
+        Raises:
+            NoDeadLetterError: The run has no such dead letter.
+            WorkflowClosedError: The run has ended.
+            WorkflowBacklogFullError: Too many messages wait already.
+            JournalFullError: There is no room for new work; nothing was written.
+            CommitUnknownError: Whether it is durable is unknown; repeat it.
+        """
+        await self._messenger.redrive(self, number)

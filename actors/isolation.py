@@ -126,7 +126,7 @@ class Isolation:
 def _is_done(actor: WorkflowActor) -> bool:
     """Whether a run has handled what it has, durably, or can go no further."""
     state = actor.state
-    if actor.is_closed or actor.is_stalled or not is_suspect(state):
+    if not actor.delivers or not is_suspect(state):
         return (
             True  # its progress is durable with the commit that follows; a death before that finds it suspect
         )

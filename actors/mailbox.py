@@ -14,6 +14,25 @@ from ..journal.payloads import Payload
 Reply = asyncio.Future[Any] | None
 
 
+class UpdateReply(asyncio.Future[Any]):
+    """Who waits for an update in two stages.
+
+    Attributes:
+        accepted: Done once the update is accepted: its validator has passed it, and it is durable.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self.accepted: asyncio.Future[Any] = loop.create_future()
+        for future in (self, self.accepted):  # what goes wrong is perhaps never asked for
+            future.add_done_callback(_seen)
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
 class Query(NamedTuple):
     """A query: it is answered between events, in order of arrival."""
 
@@ -30,6 +49,11 @@ class Inspection(NamedTuple):
 Mail = ev.Event | Query | Inspection
 
 MESSAGES = frozenset([ev.SignalReceived, ev.UpdateReceived])
+#: What people do to a run, whatever it does itself: it acts at receipt, before mail that has had no turn.
+CONTROLS = frozenset([ev.RunPaused, ev.RunResumed, ev.RunReleased])
+URGENT = CONTROLS | {ev.WorkflowTerminated}
+#: Mail that may come with a request id.
+REPEATABLE = MESSAGES | CONTROLS
 #: How an activity's attempt ended.
 OUTCOMES = frozenset([ev.ActivityCompleted, ev.ActivityFailed, ev.AttemptFailed, ev.ActivityCancelled])
 #: Events that are refused when what they are about is over (R3).

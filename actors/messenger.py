@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
 
 from ..journal import events as ev
-from ..journal.errors import JournalFullError
+from ..journal.errors import JournalFullError, PayloadEncodeError
 from ..journal.fold import STATUS_OF, RunState
 from ..journal.payloads import Payload, PayloadConverter, total_size
 from . import descriptions
 from .actor_coding import with_events
+from .dead_letters import find_letter
 from .definitions import MARK, HandlerDefinition, Mark, WorkflowDefinition
 from .descriptions import History, WorkflowDescription
 from .errors import (
@@ -23,16 +27,19 @@ from .errors import (
     UpdateFailedError,
     UpdateRejectedError,
     WorkflowCancelledError,
+    WorkflowClosedError,
     WorkflowFailedError,
     WorkflowNotRegisteredError,
     WorkflowTerminatedError,
     WorkflowTypeError,
 )
 from .failure_conversion import error_of
-from .mailbox import Inspection, Mail, Query
-from .options import check_request_id, check_text, microseconds
+from .mailbox import Inspection, Mail, Query, UpdateReply
+from .options import check_request_id, check_text, microseconds, positive_count
+from .repeats import said
 from .request_digests import request_digest
 from .stalls import refuse_stalled
+from .updates import UpdateHandle, WaitForStage
 from .workflow_actor import WorkflowActor
 
 if TYPE_CHECKING:
@@ -67,15 +74,23 @@ class Messenger:
         name = handler_name(kind, handler)
         self._check_type(ref, actor)
         definition = actor.definition or ref._definition
-        if definition is None:  # its type is not registered: the message is kept as it is
-            payloads = tuple(self._converter.encode(arg, where=f"argument of {kind} {name}") for arg in args)
-            return actor, name, payloads, None
-        handlers = definition.handlers[kind]
-        found = handlers.get(name)
-        if found is None:
-            raise UnknownHandlerError(kind, name, definition.name, list(handlers))
-        payloads, _ = found.codec.encode_args(self._converter, args)
+        found = None if definition is None else definition.handlers[kind].get(name)
+        if found is not None:
+            payloads, _ = found.codec.encode_args(self._converter, args)
+            return actor, name, payloads, found
+        if definition is not None:
+            found = definition.dynamic.get(kind)
+            if found is None and not definition.sets_handlers:
+                raise UnknownHandlerError(kind, name, definition.name, list(definition.handlers[kind]))
+        payloads = tuple(self._encode_unknown(arg, f"argument of {kind} {name}") for arg in args)
         return actor, name, payloads, found
+
+    def _encode_unknown(self, value: Any, where: str) -> Payload:
+        """Encode an argument when no declared handler says what it should be: by what it is."""
+        try:
+            return self._converter.encode(value, where=where)
+        except PayloadEncodeError:
+            return self._converter.encode(value, type(value), where=where)
 
     @staticmethod
     def _check_type(ref: ActorRef[Any], actor: WorkflowActor) -> None:
@@ -97,11 +112,58 @@ class Messenger:
         self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
     ) -> Any:
         """Send an update and wait for its answer."""
+        actor, event, found = self._update(ref, handler, args, request_id)
+        return await self._answer(actor, event.name, found, await self._send(actor, event))
+
+    async def start_update(
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        request_id: str | None,
+        stage: WaitForStage,
+    ) -> UpdateHandle[Any]:
+        """Send an update, and wait until it is accepted or answered."""
+        if stage not in get_args(WaitForStage):
+            raise ValueError(f"wait_for_stage must be 'accepted' or 'completed', not {stage!r}")
+        actor, event, found = self._update(ref, handler, args, request_id)
+        finish = partial(self._answer, actor, event.name, found)
+        reply = UpdateReply(self._open().loop)
+        self._check_size(actor, event)
+        actor.put(event, reply)
+        await asyncio.wait(
+            [reply] if stage == "completed" else [reply, reply.accepted],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if reply.done():
+            answer = reply.result()
+            if type(answer) is ev.UpdateFailed and answer.rejected:
+                await finish(answer)
+        else:
+            reply.accepted.result()
+        return UpdateHandle(
+            reply,
+            finish,
+            workflow_id=actor.workflow_id,
+            run_id=actor.run_id,
+            name=event.name,
+            request_id=event.request_id,
+        )
+
+    def _update(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+    ) -> tuple[WorkflowActor, ev.UpdateReceived, HandlerDefinition | None]:
+        """Check and encode an update, and let it in; nothing is written."""
         request_id = check_request_id(request_id)
         actor, name, payloads, found = self._message(ref, "update", handler, args)
         digest = self._digest("update", name, payloads) if request_id else b""
         self._admit(actor, payloads, request_id)
-        answer = await self._send(actor, ev.UpdateReceived(name, payloads, request_id, digest))
+        return actor, ev.UpdateReceived(name, payloads, request_id, digest), found
+
+    async def _answer(
+        self, actor: WorkflowActor, name: str, found: HandlerDefinition | None, answer: Any
+    ) -> Any:
+        """Return what an update was answered with, or raise it."""
         if type(answer) is Payload:  # of a repeated request
             answer = ev.UpdateCompleted(0, answer)
         answer = await plain_event(actor, answer)
@@ -125,7 +187,7 @@ class Messenger:
     ) -> Any:
         """Ask a query."""
         actor, name, payloads, found = self._message(ref, "query", handler, args)
-        if actor.definition is None or found is None:
+        if actor.definition is None:
             raise WorkflowNotRegisteredError(actor.state.started.workflow_type, list(self._workflows))
         reply: asyncio.Future[Any] = self._open().loop.create_future()
         actor.put(Query(name, payloads), reply)
@@ -135,7 +197,8 @@ class Messenger:
             raise TimeoutError(
                 f"query {name!r} of workflow {actor.workflow_id!r} had no answer within {seconds:g} s"
             )
-        return found.codec.decode_result(self._converter, reply.result())
+        answer = reply.result()
+        return found.codec.decode_result(self._converter, answer) if found else self._converter.decode(answer)
 
     async def cancel(self, ref: ActorRef[Any], reason: str) -> None:
         """Ask the run to cancel itself."""
@@ -146,8 +209,42 @@ class Messenger:
     async def terminate(self, ref: ActorRef[Any], reason: str) -> None:
         """End the run at once."""
         check_text("the reason", reason, may_be_empty=True)
-        actor = self._open().find(ref.workflow_id, ref.run_id)
-        await self._put(actor, ev.WorkflowTerminated(reason))
+        await self._put_first(ref, ev.WorkflowTerminated(reason))
+
+    async def control(
+        self,
+        ref: ActorRef[Any],
+        kind: type[ev.RunPaused | ev.RunResumed | ev.RunReleased],
+        reason: str,
+        request_id: str | None,
+    ) -> None:
+        """Pause, resume or release the run."""
+        check_text("the reason", reason, may_be_empty=True)
+        event = kind(reason, check_request_id(request_id))
+        if event.request_id:
+            event = msgspec.structs.replace(event, digest=self._digest(*said(event)))
+        await self._put_first(ref, event)
+
+    async def redrive(self, ref: ActorRef[Any], number: int) -> None:
+        """Deliver a dead letter again."""
+        positive_count("the number of a dead letter", number)
+        shard = self._open()
+        actor = shard.find(ref.workflow_id, ref.run_id)
+        await self._put(actor, Inspection(_nothing))
+        if actor.is_closed:
+            raise WorkflowClosedError(actor.workflow_id, actor.run_id, actor.state.status)
+        events = [event for _at, record in shard.durable_records(actor) for event in ev.events_of(record)]
+        letter = find_letter(actor.workflow_id, number, enumerate(events, 1))
+        if letter is None:
+            return
+        signal: ev.SignalReceived = await plain_event(actor, letter)
+        # Two at a time are told apart as any repeated message is.
+        request_id = f"redrive/{actor.run_id}/{number}"
+        actor = self._open().find(actor.workflow_id, actor.run_id)
+        self._admit(actor, signal.args, request_id)
+        digest = self._digest("signal", signal.name, signal.args)
+        again = ev.SignalReceived(signal.name, signal.args, request_id, digest, number)
+        await self._send(actor, again)
 
     def _admit(self, actor: WorkflowActor, args: Sequence[Payload], request_id: str) -> None:
         """Let a message in, if there is room; one that writes nothing goes through to its answer."""
@@ -164,12 +261,22 @@ class Messenger:
         return request_digest(kind, name, payloads, self._open().digest_key)
 
     async def _send(self, actor: WorkflowActor, event: ev.SignalReceived | ev.UpdateReceived) -> Any:
+        self._check_size(actor, event)
+        return await self._put(actor, event)
+
+    @staticmethod
+    def _check_size(actor: WorkflowActor, event: ev.SignalReceived | ev.UpdateReceived) -> None:
         shard = actor.shard
         if (
             shard.coder is None and total_size(event.args) > shard.sizes.quick
         ):  # the others are checked as coded
             shard.sizes.check_event(event, actor.about)
-        return await self._put(actor, event)
+
+    async def _put_first(self, ref: ActorRef[Any], event: Mail) -> None:
+        shard = self._open()
+        reply: asyncio.Future[Any] = shard.loop.create_future()
+        shard.find(ref.workflow_id, ref.run_id).put_first(event, reply)
+        await reply
 
     async def _put(self, actor: WorkflowActor, event: Mail) -> Any:
         reply: asyncio.Future[Any] = self._open().loop.create_future()

@@ -37,7 +37,8 @@ class Outage:
         for actor in actors:
             mailbox = actor.mailbox
             waiting = [] if actor.coding is None else actor.coding.drop_callers()
-            waiting += [reply for _event, reply in mailbox if reply is not None]
+            waiting += [reply for _event, reply in (*mailbox, *actor.early) if reply is not None]
+            actor.early.clear()
             kept = [mail for mail in mailbox if mail[1] is None]
             mailbox.clear()
             mailbox.extend(kept)

@@ -7,16 +7,18 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from ..journal.compaction import Compactor
-from ..journal.errors import EveractError, JournalCorruptError
+from ..journal.errors import EveractError, JournalCorruptError, JournalError
 from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
 from ..journal.loading import Loaded, at_once, load_in_steps, open_runs, stays
 from ..journal.outbox import Outbox
 from ..journal.run_row import RunRow
+from ..journal.run_status import CLOSED
 from ..journal.writer import Raise, settle
-from .blame import is_poison, judge
+from .blame import judge
 from .errors import WorkflowNotRegisteredError
+from .failure_conversion import failure_of
 from .horizon import HORIZON, Horizon
 from .isolation import Isolation
 from .mailbox import OUTCOMES
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 def recover(shard: Shard) -> None:
     """Read the journal, open a writer, and carry on with every open run.
 
-    A run that stalled is tried once again; one whose type is not registered is held.
+    A run that is held is tried once again; one whose type is not registered is held.
     """
     loaded = at_once(load_in_steps(shard.store))
     fault_point("recovery.loaded")
@@ -47,8 +49,7 @@ def recover(shard: Shard) -> None:
                 continue  # it comes into memory with its first message
             actor = _actor(shard, key, state)
             actor.tried = False
-            _adopt(shard, actor)
-            _retry_stalled(shard, actor)
+            _carry_on(shard, actor)
         until = shard.now() + HORIZON
         _wake(shard, at_once(_needing(shard, until)), until, tried=False)
         shard.isolation.begin()
@@ -73,8 +74,9 @@ def _begin(shard: Shard, loaded: Loaded) -> None:
 
 
 def _numbers(shard: Shard) -> tuple[int, int]:
-    running = sum(shard.index.count(None, status) for status in ("running", "held", "quarantined"))
-    return shard.index.count(None, None), running
+    closed = sum(shard.index.count(None, status) for status in CLOSED)
+    every = shard.index.count(None, None)
+    return every, every - closed
 
 
 def rebuild(shard: Shard) -> Generator[None]:
@@ -113,9 +115,7 @@ def rebuild(shard: Shard) -> Generator[None]:
             if before is not None and before.run_id == actor.run_id:
                 del old[key]
                 _carry_over(before, actor, unknown)
-            _adopt(shard, actor)
-            if not actor.tried:
-                _retry_stalled(shard, actor)
+            _carry_on(shard, actor)
         _wake(shard, needing, until, tried=True)
     finally:  # the journal does not hold these as open: they never were, or their end is durable
         for gone in old.values():
@@ -124,6 +124,18 @@ def rebuild(shard: Shard) -> Generator[None]:
             shard.isolation.end()
     shard.housekeeping.begin()
     shard.go_on()
+
+
+def _carry_on(shard: Shard, actor: WorkflowActor) -> None:
+    """Put an open run into the shard, and try it if it is held; whatever that raises stops this run alone (C07)."""
+    try:
+        _adopt(shard, actor)
+        if not actor.tried:
+            _retry_stalled(shard, actor)
+    except Exception as error:
+        log.exception("workflow %r: internal error in its recovery", actor.workflow_id)
+        stall_run(actor, "quarantined", failure_of(error, shard.converter, kind="crash"))
+        shard.enqueue(actor)
 
 
 def _read_again(loaded: Loaded, key: int, known: WorkflowActor) -> None:
@@ -143,12 +155,13 @@ def _is_idle(shard: Shard, state: RunState) -> bool:
     return not busy and state.started.workflow_type in shard.workflows
 
 
-def activate(shard: Shard, row: RunRow) -> WorkflowActor:
-    """Bring an open run that only the tables know into memory."""
+def activate(shard: Shard, row: RunRow, *, tried: bool = True) -> WorkflowActor:
+    """Bring an open run that only the tables know into memory; one that is not ``tried`` yet is tried if it is held."""
     state = shard.index.state(row)
     shard.index.adopt(row.key)
     actor = _actor(shard, row.key, state)
-    _adopt(shard, actor)
+    actor.tried = tried
+    _carry_on(shard, actor)
     return actor
 
 
@@ -167,23 +180,22 @@ def _wake(shard: Shard, keys: list[int], until: int, *, tried: bool) -> None:
     for key in keys:
         if key in shard.index.rows:
             continue  # the log knows better
-        actor = _bring_in(shard, key)
-        if actor is None:
-            continue
-        actor.tried = tried
-        if not tried:
-            _retry_stalled(shard, actor)
+        _bring_in(shard, key, tried=tried)
     shard.horizon.begin(until)
 
 
-def _bring_in(shard: Shard, key: int) -> WorkflowActor | None:
-    """Bring a run into memory, if it is open; a damaged one does not keep the others out."""
+def _bring_in(shard: Shard, key: int, *, tried: bool = True) -> None:
+    """Bring a run into memory, if it is open; one that cannot be read does not keep the others out."""
     try:
         row = shard.index.row(key)
-        return None if row is None or row.is_closed else activate(shard, row)
+        if row is not None and not row.is_closed:
+            activate(shard, row, tried=tried)
     except JournalCorruptError as error:
         stays(key, error)
-        return None
+    except (JournalError, OSError):
+        raise  # a hiccup of the store says nothing about this run
+    except Exception:
+        log.exception("run %d stays as it is: internal error while it was read", key)
 
 
 def _carry_over(before: WorkflowActor, actor: WorkflowActor, unknown: EveractError) -> None:
@@ -206,9 +218,8 @@ def _carry_over(before: WorkflowActor, actor: WorkflowActor, unknown: EveractErr
             actor.shard.dispatcher.pool.withdraw(attempt)
     before.attempts = {}
     # Outcomes of attempts come again below; somebody waits for those that came from outside.
-    actor.mailbox.extend(
-        mail for mail in before.mailbox if type(mail[0]) not in OUTCOMES or mail[1] is not None
-    )
+    mail = (*before.mailbox, *before.early)
+    actor.mailbox.extend(one for one in mail if type(one[0]) not in OUTCOMES or one[1] is not None)
     if actor.coding is not None and before.coding is not None:
         actor.coding.take_over(before.coding)
     for command, event in before.outcomes.items():  # paid for: they are not asked for again
@@ -240,22 +251,22 @@ def _adopt(shard: Shard, actor: WorkflowActor) -> None:
         shard.arm_timer(actor, command)
     for command in list(state.activities):
         shard.dispatcher.begin(actor, command)
-    if (actor.mailbox or (state.unread and state.stall is None)) and not actor.queued:
+    if (actor.mailbox or (state.unread and actor.delivers)) and not actor.queued:
         shard.enqueue(actor)
 
 
 def _retry_stalled(shard: Shard, actor: WorkflowActor) -> None:
-    """Try a stalled run once in each start; hold one whose type is not registered."""
+    """Try a held run once in each start; hold one whose type is not registered (R13)."""
     stall = actor.state.stall
     if actor.definition is None:
         error = WorkflowNotRegisteredError(actor.state.started.workflow_type, list(shard.workflows))
         message = f"{error} If the class was renamed, let it keep its stored name: @workflow.defn(name=...)."
-        if stall is None or stall.failure.message != message:
+        if stall is None or (stall.kind == "held" and stall.failure.message != message):
             kind = "WorkflowNotRegisteredError"
             failure = Failure(type=kind, bases=class_names(type(error)), message=message)
             stall_run(actor, "held", failure, is_ours=True)
             shard.enqueue(actor)  # its pump sends the record to the disk
-    elif stall is not None and not is_poison(actor.state):
+    elif stall is not None and stall.kind == "held":
         # At once: whoever asks for the result from here on waits for what comes of it.
         release_run(actor, "the runtime started")
         shard.enqueue(actor)

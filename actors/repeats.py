@@ -11,13 +11,17 @@ from ..journal.payloads import Payload
 from ..journal.request_ids import Request
 from ..journal.writer import Raise
 from .errors import RequestIdReusedError, WorkflowNotFoundError, WorkflowPurgedError
-from .mailbox import Reply
+from .mailbox import Reply, UpdateReply
 from .request_digests import request_digest
 from .stalls import refuse_stalled
 
 if TYPE_CHECKING:
     from .shard import Shard
     from .workflow_actor import WorkflowActor
+
+
+#: What people do to a run, by its event.
+VERBS = {ev.RunPaused: "pause", ev.RunResumed: "resume", ev.RunReleased: "release"}
 
 
 def answered_before(actor: WorkflowActor, event: Any, reply: Reply) -> bool:
@@ -40,11 +44,11 @@ def answered_before(actor: WorkflowActor, event: Any, reply: Reply) -> bool:
 
 def _answer_again(shard: Shard, actor: WorkflowActor, event: Any, reply: Reply, seen: Request) -> None:
     receiver = shard.actor_by_key(seen.run_key)
-    kind = "update" if type(event) is ev.UpdateReceived else "signal"
+    kind, name, args = said(event)
     if receiver is None:
         gone = WorkflowPurgedError(actor.workflow_id, event.request_id)
         shard.reply_when_durable(actor, reply, Raise(gone) if type(event) is ev.UpdateReceived else None)
-    elif not is_same(shard, seen.digest, event.digest, kind=kind, name=event.name, args=event.args):
+    elif not is_same(shard, seen.digest, event.digest, kind=kind, name=name, args=args):
         error = RequestIdReusedError(event.request_id, actor.workflow_id)
         shard.reply_when_durable(receiver, reply, Raise(error))
     elif type(event) is ev.UpdateReceived and reply is not None:
@@ -58,9 +62,22 @@ def _answer_again(shard: Shard, actor: WorkflowActor, event: Any, reply: Reply, 
         elif receiver.is_stalled:
             refuse_stalled(receiver, reply)
         else:
+            if isinstance(reply, UpdateReply) and seen.event in receiver.state.updates:
+                shard.reply_when_durable(receiver, reply.accepted)
             receiver.wait_for_update(seen.event, reply)
     else:
         shard.reply_when_durable(receiver, reply)
+
+
+def said(event: Any) -> tuple[str, str, Sequence[Payload]]:
+    """What must be equal in a repeat: kind, name and arguments."""
+    match event:
+        case ev.UpdateReceived():
+            return "update", event.name, event.args
+        case ev.SignalReceived():
+            return "signal", event.name, event.args
+        case _:
+            return VERBS[type(event)], event.reason, ()
 
 
 def _answer_of(actor: WorkflowActor, update: int) -> Payload | ev.UpdateFailed | ev.Outcome | None:

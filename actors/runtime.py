@@ -445,7 +445,7 @@ class Runtime(ActivityAccess):
 
         Args:
             workflow_type: Only this type.
-            status: Only this status: running, completed, failed, cancelled, terminated, quarantined, held.
+            status: Only this status: running, completed, failed, cancelled, terminated, quarantined, held, paused.
             limit: At most so many, 1 or more.
 
         Raises:

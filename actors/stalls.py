@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,31 +13,15 @@ from ..journal.errors import PayloadCodecError
 from ..journal.failures import Failure, full_text
 from ..journal.run_status import status_flags
 from ..journal.writer import Raise
-from .appending import append, write
+from .appending import append
 from .errors import WorkflowFailedError, WorkflowHeldError, WorkflowQuarantinedError
 from .failure_conversion import error_of, failure_of, plain_failure
 from .mailbox import Mail, Reply
-from .workflow_instance import WorkflowCrashedError
 
 log = logging.getLogger("everact.runtime")
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor
-
-
-def stall_over(actor: WorkflowActor, crash: WorkflowCrashedError, event: Any, reply: Reply) -> None:
-    """Keep the input, stop the run, tell its waiters."""
-    was_loaded = actor.instance is not None
-    actor.drop_instance()
-    failure = stall_failure(crash.error, actor)
-    if (
-        type(event) is ev.UpdateReceived and not was_loaded
-    ):  # it was not accepted: the code could not be loaded
-        stall_run(actor, crash.kind, failure, (event, reply))
-        return
-    if event is not None:
-        write(actor, ev.Received((event,)), actor.shard.now(), reply)
-    stall_run(actor, crash.kind, failure)
 
 
 def stall_failure(error: BaseException, actor: WorkflowActor) -> Failure:
@@ -76,28 +60,48 @@ def stall_run(
 
 def append_stall(
     actor: WorkflowActor,
-    plain: ev.RunStalled | ev.RunReleased,
-    event: ev.RunStalled | ev.RunReleased,
+    plain: ev.RunStalled,
+    event: ev.RunStalled,
     mail: tuple[Mail, Reply] | None,
 ) -> None:
-    """Record that the run stands still, or is tried again; lists show it at once."""
-    record = ev.Turn((event,))
-    append(actor, record, record, actor.shard.now(), None, body=ev.encode_record(record))
-    entries = actor.shard.writer.open.entries
-    entries[-1] = entries[-1]._replace(flags=entries[-1].flags | status_flags(actor.state.status))
-    stalled = plain if isinstance(plain, ev.RunStalled) else None
+    """Record that the run stands still."""
+    append_status(actor, event, None)
     if actor.coding is not None:
-        actor.coding.stall = None if stalled is None else stalled.failure
-    if stalled is not None:
-        _stalled(actor, stalled)
+        actor.coding.stall = plain.failure
+    _stalled(actor, plain)
     if mail is not None:
         refuse_stalled(actor, mail[1])
 
 
+def append_status(actor: WorkflowActor, event: ev.StatusChange, reply: Reply) -> None:
+    """Append an event that changes the run's status; lists show it at once."""
+    record = ev.Turn((event,))
+    append(actor, record, record, actor.shard.now(), reply, body=ev.encode_record(record))
+    entries = actor.shard.writer.open.entries
+    entries[-1] = entries[-1]._replace(flags=entries[-1].flags | status_flags(actor.state.status))
+
+
 def release_run(actor: WorkflowActor, reason: str) -> None:
-    """Try a stalled run again, with all that it has received."""
-    event = ev.RunReleased(reason)
-    append_stall(actor, event, event, None)
+    """Try a held run again in a new start, with all that it has received."""
+    append_release(actor, ev.RunReleased(reason), None)
+
+
+def append_release(actor: WorkflowActor, event: ev.RunReleased, reply: Reply) -> None:
+    """Record that a stalled run is tried again; what it has received is delivered next."""
+    append_status(actor, event, reply)
+    actor.restarts = None
+    actor.batch.after(dispatch_again, actor)
+    if actor.coding is not None:
+        actor.coding.stall = None
+        actor.coding.encode_again()
+
+
+def dispatch_again(actor: WorkflowActor) -> None:
+    """What the run waits for and nobody runs (its arguments could not be decoded) is started."""
+    shard = actor.shard
+    for command, pending in list(actor.state.activities.items()):
+        if pending.next_at <= shard.now():
+            shard.dispatcher.dispatch(actor, command)
 
 
 def _stalled(actor: WorkflowActor, stall: ev.RunStalled) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from ..journal.run_status import CLOSED
 from .options import IfClosed, IfRunning
 
 Decision = Literal["start", "attach", "replace", "refuse"]
@@ -16,12 +17,12 @@ def decide(status: str | None, if_running: IfRunning, if_closed: IfClosed) -> De
 
     Args:
         status: Status of the newest run of the id, or None when there is none.
-        if_running: What to do when it is open (stalled runs are open).
+        if_running: What to do when it is open (paused and stalled runs are open).
         if_closed: What to do when it has ended.
     """
     if status is None:
         return "start"
-    if status in ("running", "quarantined", "held"):
+    if status not in CLOSED:
         return "refuse" if if_running == "fail" else if_running
     match if_closed:
         case "allow":

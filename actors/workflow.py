@@ -119,17 +119,18 @@ def init(fn: F) -> F:
 @overload
 def signal(fn: F, /) -> F: ...
 @overload
-def signal(*, name: str | None = None) -> Callable[[F], F]: ...
-def signal(fn: Any = None, /, *, name: str | None = None) -> Any:
+def signal(*, name: str | None = None, dynamic: bool = False) -> Callable[[F], F]: ...
+def signal(fn: Any = None, /, *, name: str | None = None, dynamic: bool = False) -> Any:
     """Declare a signal handler: a message that is acknowledged once durable, and returns nothing.
 
     Args:
         fn: The method, plain or async, when used without parentheses.
         name: Its name; default the method's.
+        dynamic: It takes every signal without a handler of its own, and gets the name and the list of arguments.
     """
 
     def declare(method: Any) -> Any:
-        put_mark(method, "signal", name, "workflow.signal")
+        put_mark(method, "signal", name, "workflow.signal", is_dynamic=dynamic)
         return method
 
     return declare(fn) if fn is not None else declare
@@ -138,17 +139,18 @@ def signal(fn: Any = None, /, *, name: str | None = None) -> Any:
 @overload
 def query(fn: F, /) -> F: ...
 @overload
-def query(*, name: str | None = None) -> Callable[[F], F]: ...
-def query(fn: Any = None, /, *, name: str | None = None) -> Any:
+def query(*, name: str | None = None, dynamic: bool = False) -> Callable[[F], F]: ...
+def query(fn: Any = None, /, *, name: str | None = None, dynamic: bool = False) -> Any:
     """Declare a query handler: reads the run's state, changes nothing, works on closed runs too.
 
     Args:
         fn: The plain method, when used without parentheses.
         name: Its name; default the method's.
+        dynamic: It answers every query without a handler of its own; called as for ``signal``.
     """
 
     def declare(method: Any) -> Any:
-        put_mark(method, "query", name, "workflow.query")
+        put_mark(method, "query", name, "workflow.query", is_dynamic=dynamic)
         return method
 
     return declare(fn) if fn is not None else declare
@@ -158,9 +160,9 @@ def query(fn: Any = None, /, *, name: str | None = None) -> Any:
 def update(fn: Callable[Concatenate[W, P], R], /) -> UpdateMethod[W, P, R]: ...
 @overload
 def update(
-    *, name: str | None = None
+    *, name: str | None = None, dynamic: bool = False
 ) -> Callable[[Callable[Concatenate[W, P], R]], UpdateMethod[W, P, R]]: ...
-def update(fn: Any = None, /, *, name: str | None = None) -> Any:
+def update(fn: Any = None, /, *, name: str | None = None, dynamic: bool = False) -> Any:
     """Declare an update handler: a message that may change the run, and returns a value to its sender.
 
     ``@<method>.validator`` on a further method lets that refuse an update, by raising, before it is accepted.
@@ -168,10 +170,11 @@ def update(fn: Any = None, /, *, name: str | None = None) -> Any:
     Args:
         fn: The method, plain or async, when used without parentheses.
         name: Its name; default the method's.
+        dynamic: It takes every update without a handler of its own; called as for ``signal``.
     """
 
     def declare(method: Any) -> Any:
-        mark = put_mark(method, "update", name, "workflow.update")
+        mark = put_mark(method, "update", name, "workflow.update", is_dynamic=dynamic)
         method.validator = functools.partial(_add_validator, mark)
         return method
 

@@ -1,7 +1,7 @@
 """The workflow actor: one run with its mailbox, delivering one event at a time.
 
 Each event becomes one turn, each turn one record in the open batch; nothing that the turn decided leaves before
-that batch is durable (R5). A turn that cannot be kept leaves its input as ``Received`` and stalls the run.
+that batch is durable (R5). A turn that cannot be kept leaves its input as ``Received``; the run restarts or stalls.
 """
 
 from __future__ import annotations
@@ -14,23 +14,37 @@ from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
 from ..journal.errors import EveractError
-from ..journal.failures import safe_message
 from ..journal.fold import RunState
 from ..journal.writer import DURABLE, Batch, Raise, settle
 from ..supervision.flight_recorder import label_of
 from .actor_coding import ActorCoding, PausedError
 from .appending import encoded, outcome_is_durable, write
+from .controls import handle_control, receive, refuse_backlog
 from .definitions import WorkflowDefinition
-from .errors import QueryFailedError
 from .failure_conversion import failure_of
 from .field_names import about
+from .handlers import KEPT
 from .isolation import is_suspect
 from .loading import NotReadableError, ReplayingError, drop_replay, load_code
-from .mailbox import DELIVERED, FENCED, MESSAGES, OUTCOMES, Inspection, Mail, Query, Reply
+from .mailbox import (
+    CONTROLS,
+    DELIVERED,
+    FENCED,
+    MESSAGES,
+    OUTCOMES,
+    REPEATABLE,
+    URGENT,
+    Inspection,
+    Mail,
+    Query,
+    Reply,
+)
+from .queries import answer_query
 from .refusals import refuse_closed, refuse_stale
 from .repeats import answered_before
-from .running import answer_of, is_valid, run_turn
-from .stalls import refuse_stalled, stall_over, stall_run
+from .restarts import Restarts, crash_over
+from .running import is_valid, run_turn
+from .stalls import stall_run
 from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
 
 log = logging.getLogger("everact.runtime")
@@ -44,6 +58,8 @@ if TYPE_CHECKING:
 BURST = 100
 #: From so many waiters of one update on, those that have gone away are looked for.
 CROWD = 16
+#: What nothing goes before.
+_FIRST = URGENT | {ev.WorkflowStarted}
 #: Pause before a run that could not be read is tried again, in seconds.
 READ_PAUSE = 0.5
 
@@ -68,6 +84,8 @@ class WorkflowActor:
         update_waiters: Who waits for an update's answer, by event number.
         replay: Of its code, while that is being loaded.
         queued: Whether the shard will call ``work``.
+        restarts: Its crashes since its last progress, or None.
+        early: Queries that came before its first turn, and wait for it.
         replaces: The run that is terminated in the same commit as this one starts.
     """
 
@@ -79,6 +97,7 @@ class WorkflowActor:
         "batch",
         "coding",
         "definition",
+        "early",
         "instance",
         "is_wary",
         "key",
@@ -87,6 +106,7 @@ class WorkflowActor:
         "queued",
         "replaces",
         "replay",
+        "restarts",
         "result_waiters",
         "shard",
         "state",
@@ -121,6 +141,8 @@ class WorkflowActor:
         self.update_waiters: dict[int, list[asyncio.Future[Any]]] = {}
         self.queued = False
         self.replaces: WorkflowActor | None = None
+        self.restarts: Restarts | None = None
+        self.early: list[tuple[Mail, Reply]] = []
 
     @property
     def run_id(self) -> str:
@@ -137,6 +159,14 @@ class WorkflowActor:
         """Whether its code must not run."""
         return self.state.stall is not None
 
+    @property
+    def delivers(self) -> bool:
+        """Whether its code may run; otherwise inputs are received only."""
+        state = self.state
+        if state.stall is not None or state.pause is not None or state.outcome is not None:
+            return False
+        return self.restarts is None or not self.restarts.is_waiting
+
     # --- the mailbox
 
     def put(self, event: Mail, reply: Reply = None) -> None:
@@ -150,6 +180,21 @@ class WorkflowActor:
             self.coding.put(event, reply)
             return
         self.mailbox.append((event, reply))
+        if not self.queued:
+            shard.enqueue(self)
+
+    def put_first(self, event: Mail, reply: Reply) -> None:
+        """Add what acts at receipt: it goes before all mail that has had no turn, but not before its like (R2)."""
+        shard = self.shard
+        if shard.error is not None or (self.coding is not None and not self.state.last_event):
+            self.put(event, reply)
+            return
+        if type(event) is ev.WorkflowTerminated and self.coding is not None:
+            self.coding.abandon()  # it waits for no codec
+        place = 0
+        while place < len(self.mailbox) and type(self.mailbox[place][0]) in _FIRST:
+            place += 1
+        self.mailbox.insert(place, (event, reply))
         if not self.queued:
             shard.enqueue(self)
 
@@ -181,8 +226,9 @@ class WorkflowActor:
         waiting += [waiter for waiters in self.update_waiters.values() for waiter in waiters]
         if self.coding is not None:
             waiting += self.coding.let_go()
-        waiting += [reply for _event, reply in self.mailbox if reply is not None]
+        waiting += [reply for _event, reply in (*self.mailbox, *self.early) if reply is not None]
         self.mailbox.clear()
+        self.early.clear()
         self.result_waiters.clear()  # in place: who waits takes itself out of this very list
         self.update_waiters = {}
         for future in waiting:
@@ -205,12 +251,15 @@ class WorkflowActor:
             try:
                 if coding is not None and coding.is_paused():
                     return False
-                if self.state.unread and not self.is_stalled and not self.is_closed:
+                if self.state.unread and self.delivers and not self._is_urgent():
                     if self.is_careful and not self.batch.durable:
                         self._wait_for_disk()
                         return False
                     self._deliver_unread()
                     continue
+                if self.early and not self.has_yet_to_begin():
+                    self.mailbox.extend(self.early)
+                    self.early.clear()
                 if not self.mailbox:
                     return False
                 mail = self.mailbox.popleft()
@@ -236,7 +285,20 @@ class WorkflowActor:
                 return False
             except Exception as error:  # noqa: BLE001  (ours: the user's code is caught inside)
                 self._broken(error, mail)
-        return bool(self.mailbox) or bool(self.state.unread and not self.is_stalled and not self.is_closed)
+        return bool(self.mailbox) or bool(self.state.unread and self.delivers)
+
+    def _is_urgent(self) -> bool:
+        return bool(self.mailbox) and type(self.mailbox[0][0]) in URGENT
+
+    def has_yet_to_begin(self) -> bool:
+        """Whether its first turn is still to come, once its code may run."""
+        state = self.state
+        return (
+            bool(state.unread)
+            and type(state.unread.get(1)) is ev.WorkflowStarted
+            and not self.is_stalled
+            and not self.is_closed
+        )
 
     def _broken(self, error: Exception, mail: tuple[Mail, Reply] | None) -> None:
         """An error of ours in a turn: its caller gets it, the run stands still, the others go on."""
@@ -255,12 +317,12 @@ class WorkflowActor:
     def _handle(self, event: Any, reply: Reply) -> None:
         kind = type(event)
         if kind is Query:
-            self._query(event, reply)
+            answer_query(self, event, reply)
             return
         if kind is Inspection:
             self.shard.reply_when_durable(self, reply, event.read(self.state))
             return
-        if kind in MESSAGES and answered_before(self, event, reply):
+        if kind in REPEATABLE and answered_before(self, event, reply):
             return
         state = self.state
         if state.outcome is not None:
@@ -278,16 +340,16 @@ class WorkflowActor:
             and self.shard.intake.keeps(self, event)
         ):
             pass
-        elif state.stall is not None and kind in DELIVERED:
-            if kind is ev.UpdateReceived:
-                refuse_stalled(self, reply)
-            else:
-                write(self, ev.Received((event,)), self.shard.now(), reply)
         elif kind in DELIVERED:
-            if (self.is_wary or state.blame) and self.is_careful:
-                self._receive(event, reply)
+            # As ``delivers``, written out: each input of each run comes by here.
+            restarts = self.restarts
+            if state.stall is None and state.pause is None and (restarts is None or not restarts.is_waiting):
+                if (self.is_wary or state.blame) and self.is_careful:
+                    self._receive(event, reply)
+                else:
+                    self._deliver(event, reply)
             else:
-                self._deliver(event, reply)
+                receive(self, event, reply)
         elif kind is ev.AttemptFailed:
             write(self, ev.Turn((event,)), self.shard.now(), reply)
             self.batch.after(self.shard.dispatcher.arm_retry, self, event.command)
@@ -298,6 +360,8 @@ class WorkflowActor:
                 self.batch.after(self.shard.dispatcher.arm_completion, self, event.command)
         elif kind is ev.WorkflowTerminated:
             self.close_at_once(event, reply)
+        elif kind in CONTROLS:
+            handle_control(self, event, reply)
         elif state.stall is None:
             assert kind is ev.RunStalled
             stall_run(self, event.kind, event.failure)
@@ -345,11 +409,19 @@ class WorkflowActor:
                 instance = self.load()
             if type(event) is ev.UpdateReceived and not is_valid(self, instance, event, reply):
                 return
+            if (
+                self.state.kept
+                and len(self.state.kept) >= KEPT
+                and type(event) is ev.SignalReceived
+                and instance.handlers.find("signal", event.name) is None
+            ):
+                refuse_backlog(self, reply, KEPT)
+                return
             outputs = run_turn(self, instance, at, (Delivery(number, event),))
             turn = ev.Turn((event,), tuple(outputs))
             body = encoded(self, turn) if self.coding is None else b""
         except WorkflowCrashedError as crash:
-            stall_over(self, crash, event, reply)
+            crash_over(self, crash, event, reply)
         except Exception:  # ours, or the store's: ``work`` decides what becomes of the mail
             raise
         except BaseException:  # KeyboardInterrupt: the turn never was
@@ -390,7 +462,7 @@ class WorkflowActor:
             turn = ev.Turn((), tuple(outputs), tuple(numbers))
             body = encoded(self, turn) if self.coding is None else b""
         except WorkflowCrashedError as crash:
-            stall_over(self, crash, None, None)
+            crash_over(self, crash, None, None)
         except (PausedError, ReplayingError):
             raise
         except BaseException:  # KeyboardInterrupt: the turn never was
@@ -406,39 +478,6 @@ class WorkflowActor:
         unread = self.state.unread if self.coding is None else self.coding.unread()
         outputs = run_turn(self, instance, at, [Delivery(n, unread[n], was_received=True) for n in numbers])
         return outputs, instance.outcome is not None
-
-    def _query(self, query: Query, reply: Reply) -> None:
-        """Answer a query from the code in memory; nothing is written."""
-        shard = self.shard
-        if self.is_stalled:
-            refuse_stalled(self, reply)
-            return
-        try:
-            instance = self.instance or self.load()
-            if not instance.has_begun:
-                text = f"query {query.name!r}: the run ended before its code had begun"
-                raise QueryFailedError(text)
-            answer: Any = answer_of(self, instance, query)
-        except WorkflowCrashedError as crash:
-            if not self.is_closed:
-                self.drop_instance()
-                stall_run(
-                    self, crash.kind, failure_of(crash.error, shard.converter, kind="crash"), (query, reply)
-                )
-                return
-            why = safe_message(crash.error)
-            answer = Raise(
-                QueryFailedError(f"query {query.name!r}: the closed run cannot be replayed: {why}")
-            )
-        except EveractError as error:
-            answer = Raise(error)
-            if self.instance is not None and self.instance.loop.has_ready():
-                self.drop_instance()  # the query has changed it
-        if reply is not None:
-            if self.instance is not None and self.instance.logs:
-                self.batch.after(shard.emit_logs, self.instance.logs)
-                self.instance.logs = []
-            self.batch.answer(reply, answer)
 
     def load(self) -> WorkflowInstance:
         """Make the instance; errors as of ``load_code``."""

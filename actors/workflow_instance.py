@@ -24,7 +24,7 @@ from .definitions import ActivityDefinition, WorkflowDefinition
 from .errors import ActivityNotRegisteredError
 from .event_loop import TurnAborted, WorkflowLoop
 from .failure_conversion import error_of, failure_of, is_failure
-from .handlers import MessageHandlers
+from .handlers import MessageHandlers, suppressed
 from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
 from .randomness import Randomness
@@ -258,9 +258,10 @@ class WorkflowInstance:
             WorkflowCrashedError: It is no failure, and the type does not say ``on_crash="fail"``.
         """
         if is_failure(error):
-            return ev.WorkflowFailed(failure_of(error, self._converter))
+            return ev.WorkflowFailed(failure_of(error, self._converter), suppressed(self._outputs))
         if self._definition.on_crash == "fail" and not isinstance(error, TurnAborted):
-            return ev.WorkflowFailed(failure_of(error, self._converter, kind="crash"))
+            failure = failure_of(error, self._converter, kind="crash")
+            return ev.WorkflowFailed(failure, suppressed(self._outputs))
         raise WorkflowCrashedError("quarantined", error)
 
     def _note_unseen_failures(self) -> None:

@@ -82,6 +82,19 @@ class Control(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class StatusControl(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of what changes the status of a run: a repeat with the same request id is applied once."""
+
+    reason: str = ""
+    request_id: str | None = None
+
+
+class Redrive(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of what delivers a dead letter again; ``number`` is that of its event."""
+
+    number: int
+
+
 class _RefusedError(CallRefusedError):
     """A refusal with its own HTTP status."""
 
@@ -273,6 +286,13 @@ class Api:
             return _answer({"done": False})
         return _answer({"done": True, "result": self._value(codec, value, f"result of update {name}")})
 
+    async def redrive(self, call: Call) -> web.Response:
+        """Deliver a dead letter again."""
+        body = await call.body(Redrive)
+        handle, _ = self._run(call)
+        await handle.redrive(body.number)
+        return _answer({})
+
     async def result(self, call: Call) -> web.Response:
         """Wait for a run's result."""
         wait, on_stall = call.seconds("wait"), call.text("on_stall") or "raise"
@@ -303,6 +323,18 @@ def _control(verb: str) -> Serve:
     return serve
 
 
+def _status_control(verb: str) -> Serve:
+    """The same for a method that takes a request id, too."""
+
+    async def serve(api: Api, call: Call) -> web.Response:
+        body = await call.body(StatusControl)
+        handle, _ = api._run(call)
+        await getattr(handle, verb)(body.reason, request_id=body.request_id)
+        return _answer({})
+
+    return serve
+
+
 class Route(NamedTuple):
     """Where a call is found: a method and a path, whose parts in braces are names."""
 
@@ -324,6 +356,10 @@ ROUTES = (
     Route("POST", "/v1/workflows/{id}/updates/{name}", Api.update),
     Route("POST", "/v1/workflows/{id}/cancel", _control("cancel")),
     Route("POST", "/v1/workflows/{id}/terminate", _control("terminate")),
+    Route("POST", "/v1/workflows/{id}/pause", _status_control("pause")),
+    Route("POST", "/v1/workflows/{id}/resume", _status_control("resume")),
+    Route("POST", "/v1/workflows/{id}/release", _status_control("release")),
+    Route("POST", "/v1/workflows/{id}/redrive", Api.redrive),
 )
 
 _PARTS = [(route, route.path.split("/")) for route in ROUTES]

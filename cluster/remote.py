@@ -14,11 +14,15 @@ from ..actors.definitions import WorkflowDefinition
 from ..actors.descriptions import History, WorkflowDescription
 from ..actors.errors import ResultTimeoutError, WorkflowClosedError
 from ..actors.messenger import handler_name
-from ..actors.options import check_request_id, check_text, microseconds
+from ..actors.options import check_request_id, check_text, microseconds, positive_count
+from ..actors.repeats import VERBS
+from ..actors.updates import UpdateHandle, WaitForStage
+from ..journal import events as ev
 from ..journal.ids import random_id
 from ..journal.payloads import PayloadConverter
 from ..journal.run_document import record_of
 from .connection import Connection, is_done
+from .errors import CallRefusedError
 from .wire import Raw, from_json, payload_of, value_of
 
 if TYPE_CHECKING:
@@ -78,6 +82,37 @@ class RemoteMessenger:
     async def terminate(self, ref: ActorRef[Any], reason: str) -> None:
         """End the run at once."""
         await self._control(ref, "terminate", reason, "terminated")
+
+    async def control(
+        self,
+        ref: ActorRef[Any],
+        kind: type[ev.RunPaused | ev.RunResumed | ev.RunReleased],
+        reason: str,
+        request_id: str | None,
+    ) -> None:
+        """Pause, resume or release the run."""
+        check_text("the reason", reason, may_be_empty=True)
+        body = {"reason": reason, "request_id": check_request_id(request_id) or random_id()}
+        await self._connection.call("POST", *_run(ref), VERBS[kind], query=_which(ref), body=body)
+
+    async def redrive(self, ref: ActorRef[Any], number: int) -> None:
+        """Deliver a dead letter again; sent twice, it is done once."""
+        positive_count("the number of a dead letter", number)
+        body = {"number": number}
+        await self._connection.call("POST", *_run(ref), "redrive", query=_which(ref), body=body)
+
+    async def start_update(
+        self,
+        ref: ActorRef[Any],  # noqa: ARG002
+        handler: Any,  # noqa: ARG002
+        args: Sequence[Any],  # noqa: ARG002
+        request_id: str | None,  # noqa: ARG002
+        stage: WaitForStage,  # noqa: ARG002
+    ) -> UpdateHandle[Any]:
+        """Refuse it: the API does not tell yet that an update is accepted."""
+        raise CallRefusedError(
+            "start_update() works in the runtime's own process only, for now: run execute_update() in a task of its own"
+        )
 
     async def _control(self, ref: ActorRef[Any], verb: str, reason: str, end: str) -> None:
         """Do something to a run as a whole; sent twice, it is done once, as it names the run.

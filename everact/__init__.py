@@ -15,12 +15,14 @@ from . import activity, blocking, exceptions, payloads, workflow
 from ._version import __version__
 from .actors.activity_handles import AsyncActivityHandle
 from .actors.addresses import Address
+from .actors.dead_letters import DeadLetter
 from .actors.descriptions import History, HistoryEvent, WorkflowDescription, WorkflowSummary
 from .actors.doors import build_doors_with as _build_doors_with
 from .actors.errors import ActivityError, ApplicationError, FailureError
 from .actors.handles import ActorRef, WorkflowHandle
 from .actors.options import RetryPolicy, WatchdogLimits
 from .actors.runtime import Runtime
+from .actors.updates import UpdateHandle
 from .cluster.client import Client
 from .cluster.door import open_door as _open_door
 from .journal.errors import EveractError
@@ -34,12 +36,14 @@ __all__ = [
     "ApplicationError",
     "AsyncActivityHandle",
     "Client",
+    "DeadLetter",
     "EveractError",
     "FailureError",
     "History",
     "HistoryEvent",
     "RetryPolicy",
     "Runtime",
+    "UpdateHandle",
     "WatchdogLimits",
     "WorkflowDescription",
     "WorkflowHandle",

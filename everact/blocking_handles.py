@@ -133,3 +133,19 @@ class BlockingHandle(Generic[W, R_co]):
     def terminate(self, reason: str = "") -> None:
         """End the run at once, without running its code again."""
         self._thread.call(self._handle.terminate, reason)
+
+    def pause(self, reason: str = "", *, request_id: str | None = None) -> None:
+        """Let the run handle nothing more until ``resume``."""
+        self._thread.call(self._handle.pause, reason, request_id=request_id)
+
+    def resume(self, reason: str = "", *, request_id: str | None = None) -> None:
+        """Let a paused run go on."""
+        self._thread.call(self._handle.resume, reason, request_id=request_id)
+
+    def release(self, reason: str = "", *, request_id: str | None = None) -> None:
+        """Try a quarantined or held run again."""
+        self._thread.call(self._handle.release, reason, request_id=request_id)
+
+    def redrive(self, number: int) -> None:
+        """Deliver a signal again whose handler has failed."""
+        self._thread.call(self._handle.redrive, number)

@@ -1,5 +1,6 @@
 """What authors of workflows write: ``from everact import workflow``."""
 
+from .actors.setters import set_query_handler, set_signal_handler, set_update_handler
 from .actors.side_effects import memo, side_effect, upsert_memo
 from .actors.workflow import (
     ActivityHandle,
@@ -45,6 +46,9 @@ __all__ = [
     "query",
     "random",
     "run",
+    "set_query_handler",
+    "set_signal_handler",
+    "set_update_handler",
     "side_effect",
     "signal",
     "sleep",

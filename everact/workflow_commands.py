@@ -59,7 +59,7 @@ Type = Annotated[str | None, typer.Option("--type", metavar="NAME", help="Only t
 Status = Annotated[
     str | None,
     typer.Option(
-        help="Only this status: running, completed, failed, cancelled, terminated, quarantined, held."
+        help="Only this status: running, completed, failed, cancelled, terminated, quarantined, held, paused."
     ),
 ]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept in the history.")]
@@ -296,6 +296,46 @@ def terminate(
     """End a run of the running program at once, without running its code again."""
     _call(journal, lambda client: _handle(client, workflow, run_id).terminate(reason))
     _done(f"{workflow!r} was terminated", as_json=as_json)
+
+
+@app.command()
+def pause(
+    workflow: Id, journal: Journal, reason: Reason = "", run_id: RunId = None, as_json: AsJson = False
+) -> None:
+    """Let a run of the running program handle nothing more until it is resumed."""
+    _call(journal, lambda client: _handle(client, workflow, run_id).pause(reason))
+    _done(f"{workflow!r} is paused", as_json=as_json)
+
+
+@app.command()
+def resume(
+    workflow: Id, journal: Journal, reason: Reason = "", run_id: RunId = None, as_json: AsJson = False
+) -> None:
+    """Let a paused run of the running program go on."""
+    _call(journal, lambda client: _handle(client, workflow, run_id).resume(reason))
+    _done(f"{workflow!r} goes on", as_json=as_json)
+
+
+@app.command()
+def release(
+    workflow: Id, journal: Journal, reason: Reason = "", run_id: RunId = None, as_json: AsJson = False
+) -> None:
+    """Try a quarantined or held run of the running program again."""
+    _call(journal, lambda client: _handle(client, workflow, run_id).release(reason))
+    _done(f"{workflow!r} is tried again", as_json=as_json)
+
+
+@app.command()
+def redrive(
+    workflow: Id,
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Of the event, as describe shows it.")],
+    journal: Journal,
+    run_id: RunId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver a signal again whose handler has failed."""
+    _call(journal, lambda client: _handle(client, workflow, run_id).redrive(number))
+    _done(f"event {number} of {workflow!r} is delivered again", as_json=as_json)
 
 
 # --- in and out

@@ -63,7 +63,8 @@ def print_description(seen: WorkflowDescription) -> None:
         ("backlog", seen.backlog or ""),
         ("events", seen.history_length),
         *(("last failure", f"{a.activity_type}: {a.last_failure}") for a in seen.pending_activities if a.last_failure),
-        *(("dead letter", text) for text in seen.dead_letters),
+        ("paused", "" if seen.pause_reason is None else seen.pause_reason or "no reason given"),
+        *(("dead letter", str(letter)) for letter in seen.dead_letters),
     ]  # fmt: skip
     for name, value in lines:
         if value != "":

@@ -58,12 +58,13 @@ class WorkflowStarted(Event, tag="ws", frozen=True):
 
 
 class SignalReceived(Event, tag="sr", frozen=True):
-    """A signal (``tell``) was accepted."""
+    """A signal (``tell``) was accepted; ``redrives`` is the event number of the dead letter that it delivers again."""
 
     name: str
     args: tuple[Payload, ...] = ()
     request_id: str = ""
     digest: bytes = b""
+    redrives: int = 0
 
 
 class UpdateReceived(Event, tag="ur", frozen=True):
@@ -168,6 +169,24 @@ class RunReleased(Event, tag="rr", frozen=True):
     """A stalled run is tried again."""
 
     reason: str = ""
+    request_id: str = ""
+    digest: bytes = b""
+
+
+class RunPaused(Event, tag="rp", frozen=True):
+    """Somebody has paused the run: from here on inputs are received and not delivered."""
+
+    reason: str = ""
+    request_id: str = ""
+    digest: bytes = b""
+
+
+class RunResumed(Event, tag="ru", frozen=True):
+    """The pause is over; what was received meanwhile is delivered."""
+
+    reason: str = ""
+    request_id: str = ""
+    digest: bytes = b""
 
 
 class RunBlamed(Event, tag="rb", frozen=True):
@@ -272,6 +291,19 @@ class MemoUpserted(Event, tag="mu", frozen=True):
     memo: tuple[Payload, ...] = ()
 
 
+class SignalKept(Event, tag="sk", frozen=True):
+    """Annotation: a signal has no handler yet, and is kept for one; replay does not compare it."""
+
+    message: int
+    name: str
+
+
+class SignalTaken(Event, tag="sh", frozen=True):
+    """Annotation: a handler has come for that kept signal; replay does not compare it."""
+
+    message: int
+
+
 class UpdateCompleted(Event, tag="uc", frozen=True):
     """The handler of the update received as event ``update`` returned."""
 
@@ -292,6 +324,7 @@ class HandlerFailed(Event, tag="hf", frozen=True):
 
     message: int
     failure: Failure
+    name: str = ""
 
 
 class WorkflowCompleted(Event, tag="wc", frozen=True):
@@ -301,9 +334,13 @@ class WorkflowCompleted(Event, tag="wc", frozen=True):
 
 
 class WorkflowFailed(Event, tag="wf", frozen=True):
-    """The run failed. Terminal."""
+    """The run failed. Terminal.
+
+    ``suppressed`` are the messages whose handlers failed in the same turn.
+    """
 
     failure: Failure
+    suppressed: tuple[int, ...] = ()
 
 
 class WorkflowCancelled(Event, tag="wx", frozen=True):
@@ -333,6 +370,8 @@ AnyEvent = (
     | RunStalled
     | RunReleased
     | RunBlamed
+    | RunPaused
+    | RunResumed
     | ActivityScheduled
     | ActivityCancelRequested
     | TimerStarted
@@ -342,6 +381,8 @@ AnyEvent = (
     | TaskFailed
     | SideEffectRecorded
     | MemoUpserted
+    | SignalKept
+    | SignalTaken
     | UpdateCompleted
     | UpdateFailed
     | HandlerFailed
@@ -352,14 +393,24 @@ AnyEvent = (
 )
 
 Message = SignalReceived | UpdateReceived
+StatusChange = RunStalled | RunReleased | RunPaused | RunResumed
 Outcome = WorkflowCompleted | WorkflowFailed | WorkflowCancelled | WorkflowTerminated
 
 #: Inputs that a request id may come with, and a digest of what they say.
-WITH_DIGEST = (WorkflowStarted, SignalReceived, UpdateReceived)
+WITH_DIGEST = (WorkflowStarted, SignalReceived, UpdateReceived, RunPaused, RunResumed, RunReleased)
 #: Inputs that change the fold only; user code never sees them.
-SILENT = (AttemptFailed, AttemptLost, AttemptNoted, RunStalled, RunReleased, RunBlamed)
+SILENT = (
+    AttemptFailed,
+    AttemptLost,
+    AttemptNoted,
+    RunStalled,
+    RunReleased,
+    RunBlamed,
+    RunPaused,
+    RunResumed,
+)
 #: Outputs that only tell outsiders what goes on in the run.
-ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed)
+ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed, SignalKept, SignalTaken)
 OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)
 
 

@@ -42,6 +42,8 @@ FAULT_POINTS = (
     "activity.complete.before",
     "timer.fire.before",
     "message.ack.before",
+    "run.restart.before",
+    "run.control.before",
 )
 
 _armed: dict[str, Callable[[], None]] = {}

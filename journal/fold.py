@@ -16,6 +16,7 @@ from .failures import Failure
 from .payloads import Payload
 
 RUNNING = "running"
+PAUSED = "paused"
 COMPLETED = "completed"
 FAILED = "failed"
 CANCELLED = "cancelled"
@@ -131,6 +132,8 @@ class RunState:
         dead_letters: The newest messages that could not be handled.
         dead_letter_count: How many there have been.
         waiting: Places of the conditions waited for without a time limit, by number of the wait.
+        pause: Who does not want it to go on, and why; None while nobody does.
+        kept: Names of delivered signals that no handler has taken yet, by event number.
         blame: Deaths of the process while its code ran, by what ran (``RunBlamed.what``); empty once it progresses.
     """
 
@@ -142,9 +145,11 @@ class RunState:
         "closed_at",
         "dead_letter_count",
         "dead_letters",
+        "kept",
         "last_event",
         "now",
         "outcome",
+        "pause",
         "stall",
         "started",
         "started_at",
@@ -171,14 +176,18 @@ class RunState:
         self.dead_letters: deque[ev.HandlerFailed] = deque(maxlen=LETTERS_KEPT)
         self.dead_letter_count = 0
         self.waiting: dict[int, str] = {}
+        self.pause: ev.RunPaused | None = None
+        self.kept: dict[int, str] = {}
         self.blame: dict[str, Blame] = {}
 
     @property
     def status(self) -> str:
-        """One word: running, completed, failed, cancelled, terminated, quarantined or held."""
+        """One word: running, paused, completed, failed, cancelled, terminated, quarantined or held."""
         if self.outcome is not None:
             return STATUS_OF[type(self.outcome)]
-        return self.stall.kind if self.stall is not None else RUNNING
+        if self.stall is not None:
+            return self.stall.kind
+        return RUNNING if self.pause is None else PAUSED
 
     @property
     def answer_bytes(self) -> int:
@@ -241,6 +250,13 @@ def _started(state: RunState, _number: int, at: int, event: ev.WorkflowStarted) 
     # Only the first turn wants the arguments, and finds them in the event.
     state.started = structs.replace(event, args=()) if event.args else event
     state.started_at = at
+
+
+def _signal(state: RunState, _number: int, _at: int, event: ev.SignalReceived) -> None:
+    if event.redrives:
+        left = [letter for letter in state.dead_letters if letter.message != event.redrives]
+        state.dead_letters = deque(left, state.dead_letters.maxlen)
+        state.dead_letter_count -= 1
 
 
 def _update(state: RunState, number: int, _at: int, event: ev.UpdateReceived) -> None:
@@ -312,6 +328,14 @@ def _released(state: RunState, _number: int, _at: int, _event: ev.RunReleased) -
         state.blame[TURN] = state.blame[TURN]._replace(deaths=0)
 
 
+def _paused(state: RunState, _number: int, _at: int, event: ev.RunPaused) -> None:
+    state.pause = event
+
+
+def _resumed(state: RunState, _number: int, _at: int, _event: ev.RunResumed) -> None:
+    state.pause = None
+
+
 def _scheduled(state: RunState, _number: int, at: int, event: ev.ActivityScheduled) -> None:
     state.activities[event.command] = PendingActivity(event, at)
 
@@ -343,6 +367,14 @@ def _waited(state: RunState, _number: int, _at: int, event: ev.ConditionMet) -> 
     state.waiting.pop(event.wait, None)
 
 
+def _kept(state: RunState, _number: int, _at: int, event: ev.SignalKept) -> None:
+    state.kept[event.message] = event.name
+
+
+def _taken(state: RunState, _number: int, _at: int, event: ev.SignalTaken) -> None:
+    state.kept.pop(event.message, None)
+
+
 def _update_done(state: RunState, _number: int, _at: int, event: ev.UpdateCompleted) -> None:
     received = state.updates.pop(event.update, None)
     if received is not None and received.request_id:
@@ -371,6 +403,7 @@ def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
     state.outcome = event
     state.closed_at = at
     state.stall = None
+    state.pause = None
     state.activities.clear()
     state.timers.clear()
     state.waiting.clear()
@@ -379,6 +412,7 @@ def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
 
 _APPLY: dict[type, _Apply] = {
     ev.WorkflowStarted: _started,
+    ev.SignalReceived: _signal,
     ev.UpdateReceived: _update,
     ev.CancelRequested: _cancel,
     ev.ActivityCompleted: _activity_done,
@@ -390,6 +424,8 @@ _APPLY: dict[type, _Apply] = {
     ev.TimerFired: _timer_done,
     ev.RunStalled: _stalled,
     ev.RunReleased: _released,
+    ev.RunPaused: _paused,
+    ev.RunResumed: _resumed,
     ev.RunBlamed: _blamed,
     ev.ActivityScheduled: _scheduled,
     ev.ActivityCancelRequested: _activity_cancelled,
@@ -398,6 +434,8 @@ _APPLY: dict[type, _Apply] = {
     ev.MemoUpserted: _memo,
     ev.ConditionAwaited: _waits,
     ev.ConditionMet: _waited,
+    ev.SignalKept: _kept,
+    ev.SignalTaken: _taken,
     ev.UpdateCompleted: _update_done,
     ev.UpdateFailed: _update_failed,
     ev.HandlerFailed: _dead_letter,

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Generator, Iterator
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from .errors import JournalCorruptError
 from .events import WITH_DIGEST, WorkflowStarted, decode_record
 from .facts import Facts, read_facts
@@ -134,7 +136,11 @@ def _started(entries: list[Entry], moved_to: int) -> dict[int, WorkflowStarted]:
 
 def _reserve(index: RunIndex, key: int, first: int, body: bytes) -> None:
     workflow_id = index.rows[key].workflow_id
-    for number, event in enumerate(decode_record(body).inputs, first):
+    try:
+        inputs = decode_record(body).inputs
+    except msgspec.MsgspecError:
+        return  # its run will be named
+    for number, event in enumerate(inputs, first):
         request_id = getattr(event, "request_id", "")
         if request_id and isinstance(event, WITH_DIGEST):
             index.requests.reserve(workflow_id, request_id, Request(key, number, event.digest))

@@ -33,6 +33,7 @@ class RunCheck:
     __slots__ = (
         "_activities",
         "_following",
+        "_kept",
         "_messages",
         "_status",
         "_timers",
@@ -62,6 +63,7 @@ class RunCheck:
         self._updates: set[int] = set()
         self._messages: set[int] = set()
         self._waits: set[int] = set()
+        self._kept: set[int] = set()
 
     def pass_over(self, entry: Entry | None) -> None:
         """What was between the last entry and this one, or the end, is known to be lost: it is no news."""
@@ -168,6 +170,8 @@ class RunCheck:
             case ev.UpdateReceived():
                 self._updates.add(number)
             case ev.SignalReceived():
+                if event.redrives and event.redrives not in self._messages:
+                    return f"message {event.redrives}"
                 self._messages.add(number)
             case ev.ConditionAwaited():
                 self._waits.add(event.wait)
@@ -186,6 +190,10 @@ class RunCheck:
             case ev.UpdateCompleted() | ev.UpdateFailed() if event.update not in self._updates:
                 return f"update {event.update}"
             case ev.HandlerFailed() if event.message not in self._messages | self._updates:
+                return f"message {event.message}"
+            case ev.SignalKept() if event.message in self._messages:
+                self._kept.add(event.message)
+            case ev.SignalKept() | ev.SignalTaken() if event.message not in self._kept:
                 return f"message {event.message}"
             case ev.ConditionMet() if event.wait not in self._waits:
                 return f"wait {event.wait}"

@@ -49,6 +49,8 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     waiting: dict[int, str]
     dead_letter_count: int = 0  # journals of before it was counted have all of them
     attempts: dict[int, _Attempt] = {}
+    pause: ev.RunPaused | None = None
+    kept: dict[int, str] = {}
     blame: dict[str, Blame] = {}
     #: Uncounted attempts, suspicions and deaths of those pending activities that have any.
     lost: dict[int, tuple[int, int, int]] = {}
@@ -151,6 +153,8 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         state.waiting,
         state.dead_letter_count,
         attempts,
+        state.pause,
+        state.kept,
         state.blame,
         lost,
     )
@@ -212,6 +216,8 @@ def _state(row: _OpenRow) -> RunState:
     state.dead_letters.extend(found.dead_letters)
     state.dead_letter_count = found.dead_letter_count or len(found.dead_letters)
     state.waiting = found.waiting
+    state.pause = found.pause
+    state.kept = found.kept
     state.blame = found.blame
     return state
 

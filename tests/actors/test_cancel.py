@@ -310,6 +310,7 @@ async def test_a_request_to_a_stalled_run_is_kept_and_thrown_once_after_release(
     async with hosted(journal, Fixed, activities=[cleanup.fn]) as runtime:
         handle = runtime.ref("a", Fixed)
         cleanup.open.set()
+        await handle.release()
         assert "reason 0" in str(await cancelled(handle))
         seen = kinds(await handle.fetch_history())
     assert seen.count("CancelRequested") == 1

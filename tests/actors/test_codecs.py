@@ -19,7 +19,6 @@ from everact.exceptions import (
     UpdateFailedError,
     WorkflowFailedError,
     WorkflowHeldError,
-    WorkflowQuarantinedError,
     WorkflowTerminatedError,
 )
 from everact.journal import events as ev
@@ -138,7 +137,7 @@ async def live_it(runtime, *last):
         await handle.execute_update(Everything.refuse, SECRET, request_id="f")
     assert await handle.query(Everything.get) == [SECRET]
     description = await handle.describe()
-    assert f"letter bad {SECRET}" in description.dead_letters[0]
+    assert f"letter bad {SECRET}" in description.dead_letters[0].reason
     for word in last:
         await handle.signal(Everything.add, word)
     return handle
@@ -629,7 +628,7 @@ async def test_an_argument_that_cannot_be_encoded_is_the_callers_error_and_nothi
 
 
 @pytest.mark.parametrize("also_the_reason", [False, True])
-async def test_a_result_that_cannot_be_encoded_quarantines_the_run_with_nothing_half_written(
+async def test_a_result_that_cannot_be_encoded_holds_the_run_with_nothing_half_written(
     also_the_reason, caplog
 ):
     codec = Wrapping()
@@ -646,7 +645,7 @@ async def test_a_result_that_cannot_be_encoded_quarantines_the_run_with_nothing_
         codec.breaks = lambda payload, way: way == "encode" and payload.data == f'"{SECRET}"'.encode()
     async with hosted(journal, Returns, codecs=[codec]) as runtime:
         handle = await runtime.spawn(Returns, id="r")
-        with pytest.raises(WorkflowQuarantinedError) as caught:
+        with pytest.raises(WorkflowHeldError) as caught:
             await handle.result()
         if also_the_reason:
             assert "the payload codecs could not encode the reason either" in str(caught.value)
@@ -661,7 +660,7 @@ async def test_a_result_that_cannot_be_encoded_quarantines_the_run_with_nothing_
         assert await runtime.ref("r", Returns).result() == SECRET
 
 
-async def test_an_activitys_result_that_cannot_be_encoded_quarantines_the_run_and_is_asked_for_again_after():
+async def test_an_activitys_result_that_cannot_be_encoded_holds_the_run_and_is_asked_for_again_after():
     codec = Wrapping()
     codec.breaks = lambda payload, way: way == "encode" and payload.data == f'"{SECRET} greeted"'.encode()
     journal = MemoryJournal()
@@ -674,9 +673,7 @@ async def test_an_activitys_result_that_cannot_be_encoded_quarantines_the_run_an
 
     async with hosted(journal, Worker, activities=[greet], codecs=[codec]) as runtime:
         handle = await runtime.spawn(Worker, id="w")
-        with pytest.raises(
-            WorkflowQuarantinedError, match="result of activity greet: payload codec Wrapping"
-        ):
+        with pytest.raises(WorkflowHeldError, match="result of activity greet: payload codec Wrapping"):
             await handle.result()
     async with hosted(journal, Worker, activities=[greet], codecs=[Wrapping()]) as runtime:
         assert await runtime.ref("w", Worker).result() == f"{SECRET} greeted"
@@ -722,3 +719,38 @@ async def test_without_codecs_a_record_is_its_own_coded_form(monkeypatch):
         assert all(plain is coded for plain, coded in seen)
         assert isinstance(seen[0][0], ev.Turn)
         await settled(runtime)
+
+
+async def test_a_run_whose_codec_failed_goes_on_when_it_is_released_and_pays_once():
+    """The result that could not be encoded is still there; what could not be decoded begins now."""
+    codec = Wrapping()
+    codec.breaks = lambda payload, way: way == "encode" and payload.data == f'"{SECRET} greeted"'.encode()
+    ran = []
+
+    @activity.defn
+    async def counted(word: str) -> str:
+        ran.append(word)
+        return f"{word} greeted"
+
+    @workflow.defn
+    class Worker:
+        @workflow.run
+        async def run(self) -> list[str]:
+            return [await counted(SECRET), await counted("second")]
+
+    async with hosted(MemoryJournal(), Worker, activities=[counted], codecs=[codec]) as runtime:
+        handle = await runtime.spawn(Worker, id="w")
+        with pytest.raises(WorkflowHeldError, match="result of activity counted"):
+            await handle.result()
+        await handle.release("perhaps")
+        with pytest.raises(WorkflowHeldError, match="result of activity counted"):
+            await handle.result()
+        assert ran == [SECRET]
+        codec.breaks = lambda payload, way: way == "decode" and payload.data == b'"second"'
+        await handle.release("the codec is back")
+        with pytest.raises(WorkflowHeldError, match="argument 'word' of activity counted"):
+            await handle.result(on_stall="raise")
+        codec.breaks = lambda payload, way: False
+        await handle.release("and so is its other half")
+        assert await handle.result() == [f"{SECRET} greeted", "second greeted"]
+    assert ran == [SECRET, "second"]

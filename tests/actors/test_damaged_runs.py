@@ -15,7 +15,7 @@ from everact.exceptions import JournalAccessError, JournalCorruptError, Workflow
 from everact.journal import compaction, run_index
 from everact.journal.loading import load
 from everact.journal.memory_store import MemoryJournal, MemoryStore
-from everact.journal.store import Entry
+from everact.journal.store import HAS_REQUEST, Entry
 from everact.journal.tables import NUMBER, Table
 from everact.journal.verify import verify
 
@@ -113,13 +113,14 @@ async def test_a_run_that_cannot_be_brought_in_does_not_keep_the_others_out(nap,
             assert text in caplog.text
 
 
-async def test_a_record_that_this_version_does_not_know_keeps_no_other_run_from_going_on(caplog):
+@pytest.mark.parametrize("flags", [0, HAS_REQUEST])
+async def test_a_record_that_this_version_does_not_know_keeps_no_other_run_from_going_on(flags, caplog):
     journal, clock = MemoryJournal(), ManualClock()
     await two_orders(journal, clock, 1)
     store = MemoryStore(journal)
     index = load(store).runs
     first = index.state(index.row(1)).last_event + 1
-    store.append(store.position, [Entry(1, first, 0, clock.wall(), msgspec.msgpack.encode(["Strange"]))])
+    store.append(store.position, [Entry(1, first, flags, clock.wall(), msgspec.msgpack.encode(["Strange"]))])
     async with hosted(journal, Order, clock=clock) as runtime:
         await runtime.ref("second").signal(Order.happen, "once")
         assert await runtime.ref("second").result() == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -9,9 +10,13 @@ from support.crashes import folded
 from support.hosting import hosted, settled
 
 from everact import ApplicationError, RetryPolicy, activity, workflow
+from everact.actors import restarts
+from everact.actors.event_loop import TurnAborted
 from everact.exceptions import RuntimeClosedError, UpdateFailedError, UpdateRejectedError
 from everact.journal.loading import load
 from everact.journal.memory_store import MemoryJournal, MemoryStore
+from everact.supervision.backoff import Backoff
+from everact.supervision.strategies import RestartLimit
 
 QUICK = RetryPolicy(initial_interval=timedelta(milliseconds=1), maximum_attempts=0)
 
@@ -86,9 +91,46 @@ class Ledger:
         return [self.total, self.count]
 
 
+class Chance:
+    """Decides when a shaky run crashes."""
+
+    rng = random.Random(0)
+    crashes = 0
+
+
+@workflow.defn(name="Ledger")
+class ShakyLedger(Ledger):
+    """Crashes now and then, live and in replay, never for a reason that is in its history."""
+
+    @workflow.signal
+    def add(self, n: int) -> None:
+        if Chance.rng.random() < 0.08:
+            Chance.crashes += 1
+            raise TurnAborted(f"crash {Chance.crashes}")
+        super().add(n)
+
+
+async def meddle(runtime, rng):
+    """Pause and resume, again and again, until the runtime is left."""
+    ref = runtime.ref("a", Ledger)
+    with suppress(RuntimeClosedError):
+        while True:
+            await ref.pause()
+            for _ in range(rng.randrange(20)):
+                await asyncio.sleep(0)
+            await ref.resume()
+            for _ in range(rng.randrange(40)):
+                await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize("seed", range(12))
-async def test_acknowledged_messages_count_once(seed):
+@pytest.mark.parametrize("is_shaky", [False, True])
+async def test_acknowledged_messages_count_once(seed, is_shaky, monkeypatch):
     rng = random.Random(seed)
+    kind_of_ledger = ShakyLedger if is_shaky else Ledger
+    Chance.rng, Chance.crashes = random.Random(seed), 0
+    often = RestartLimit(most=10_000, backoff=Backoff(first=0.0, longest=0.0))
+    monkeypatch.setattr(restarts, "LIMIT", often)
     journal = MemoryJournal()
     sent = {"total": 0, "count": 0}
     left = [
@@ -120,8 +162,9 @@ async def test_acknowledged_messages_count_once(seed):
         done.add(number)
 
     for life in range(4):
-        async with hosted(journal, Ledger, activities=[price, price_in_thread]) as runtime:
-            await runtime.spawn(Ledger.run, id="a", if_running="attach")
+        async with hosted(journal, kind_of_ledger, activities=[price, price_in_thread]) as runtime:
+            await runtime.spawn("Ledger", id="a", if_running="attach")
+            meddler = asyncio.create_task(meddle(runtime, rng)) if is_shaky else None
             batch = [entry for entry in left if entry[0] not in done][: 20 if life < 3 else None]
             tasks = [asyncio.create_task(send(runtime, *entry)) for entry in batch]
             if life < 3:
@@ -132,8 +175,12 @@ async def test_acknowledged_messages_count_once(seed):
             else:
                 await asyncio.gather(*tasks)
         await asyncio.gather(*tasks)
+        if meddler is not None:
+            await meddler
     assert len(done) == 60
+    assert not is_shaky or Chance.crashes
     async with hosted(journal, Ledger, activities=[price, price_in_thread]) as runtime:
+        await runtime.ref("a").resume()
         await settled(runtime)
         live = runtime._shard.find("a").state
         loaded = load(MemoryStoreReader(journal))

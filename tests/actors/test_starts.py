@@ -16,13 +16,14 @@ from everact.exceptions import (
     WorkflowAlreadyStartedError,
     WorkflowFailedError,
     WorkflowHeldError,
+    WorkflowQuarantinedError,
     WorkflowTerminatedError,
 )
 from everact.journal.codecs import PayloadCodec
 from everact.journal.fault_points import armed
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 
-OPEN = ["running", "quarantined", "held"]
+OPEN = ["running", "paused", "quarantined", "held"]
 CLOSED = ["completed", "failed", "cancelled", "terminated"]
 
 
@@ -90,6 +91,11 @@ async def test_every_pair_of_options_does_what_it_says(status):
         async with hosted(journal, W) as runtime:
             old = await runtime.spawn(W.run, status, id="a")
             await settled(runtime)
+            if status == "quarantined":
+                with pytest.raises(WorkflowQuarantinedError):
+                    await old.result()
+            if status == "paused":
+                await old.pause()
             if status in ("cancelled", "terminated"):
                 await (old.cancel() if status == "cancelled" else old.terminate())
                 await settled(runtime)

@@ -257,6 +257,28 @@ async def test_a_result_is_waited_for_in_several_calls(both, monkeypatch):
         await waiting  # of the run that was asked for first
 
 
+async def test_runs_are_paused_resumed_released_and_redriven(both):
+    runtime, client = both
+    handle = await client.spawn(Waits, id="w")
+    await handle.pause("a look")
+    seen = await client.ref("w").describe()
+    assert (seen.status, seen.pause_reason) == ("paused", "a look")
+    assert [line.status for line in await client.list_workflows(status="paused")] == ["paused"]
+    for verb in ("release", "redrive"):
+        with pytest.raises(exceptions.EveractError) as there:
+            await getattr(client.ref("w"), verb)(*([1] if verb == "redrive" else []))
+        with pytest.raises(exceptions.EveractError) as here:
+            await getattr(runtime.ref("w"), verb)(*([1] if verb == "redrive" else []))
+        assert shown(there.value) == shown(here.value)
+    await handle.resume(request_id="r")
+    await runtime.ref("w").pause()
+    await handle.resume(request_id="r")  # a repeat
+    assert (await handle.describe()).status == "paused"
+    await handle.resume()
+    with pytest.raises(CallRefusedError, match=r"run execute_update\(\) in a task of its own"):
+        await handle.start_update(Waits.until, "now")
+
+
 # --- nobody listens
 
 

@@ -7,6 +7,7 @@ import pytest
 from support.stores import TroubledStore, turns
 
 from everact import Runtime, activity, workflow
+from everact.actors import restarts
 from everact.exceptions import (
     RequestIdReusedError,
     UpdateRejectedError,
@@ -14,9 +15,11 @@ from everact.exceptions import (
     WorkflowCancelledError,
     WorkflowClosedError,
     WorkflowQuarantinedError,
+    WorkflowStatusError,
     WorkflowTerminatedError,
 )
 from everact.journal.memory_store import MemoryStore
+from everact.supervision.strategies import RestartLimit
 
 started = []
 
@@ -77,8 +80,11 @@ class Worker:
 
 
 @pytest.fixture
-def store():
+def store(monkeypatch):
     started.clear()
+    monkeypatch.setattr(
+        restarts, "LIMIT", RestartLimit(most=0)
+    )  # what crashes is quarantined in the same turn
     return TroubledStore(MemoryStore())
 
 
@@ -164,6 +170,28 @@ SHOWS = {
     "crash, update": (add("crash"), old(lambda ref: ref.ask(Keeper.put, "x")), WorkflowQuarantinedError),
     "crash, describe": (add("crash"), old(status), "quarantined"),
     "crash, signal": (add("crash"), old(lambda ref: ref.tell(Keeper.add, "kept")), None),
+    "pause, describe": (old(lambda ref: ref.pause()), old(status), "paused"),
+    "pause, pause": (old(lambda ref: ref.pause()), old(lambda ref: ref.pause()), None),
+    "pause, resume": (old(lambda ref: ref.pause()), old(lambda ref: ref.resume()), None),
+    "pause, release": (
+        old(lambda ref: ref.pause()),
+        old(lambda ref: ref.release()),
+        WorkflowStatusError,
+    ),
+    "pause, signal": (old(lambda ref: ref.pause()), old(lambda ref: ref.tell(Keeper.add, "kept")), None),
+    "crash, resume": (add("crash"), old(lambda ref: ref.resume()), WorkflowStatusError),
+    "crash, release": (add("crash"), old(lambda ref: ref.release()), None),
+    "end, pause": (add("end"), old(lambda ref: ref.pause()), WorkflowClosedError),
+    "end, start update": (
+        add("end"),
+        old(lambda ref: ref.start_update(Keeper.put, "late")),
+        WorkflowClosedError,
+    ),
+    "signal, start update": (
+        add("seen"),
+        old(lambda ref: ref.start_update(Keeper.put, "seen")),
+        UpdateRejectedError,
+    ),
     "terminate, result": (
         old(lambda ref: ref.terminate()),
         old(lambda ref: ref.result()),
@@ -191,7 +219,11 @@ async def history_length(ref):
     ("shown", "when"),
     [
         *((shown, when) for shown in SHOWS for when in ("in flight", "queued")),
-        *((shown, "same tick") for shown in SHOWS if not shown.startswith("end, start")),
+        *(
+            (shown, "same tick")
+            for shown in SHOWS
+            if not shown.startswith(("end, start", "end, pause", "crash, re"))
+        ),
     ],
 )
 async def test_no_answer_leaves_before_what_it_shows_is_durable(runtime, store, shown, when):

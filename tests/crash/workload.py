@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from everact import ActivityError, ApplicationError, RetryPolicy, Runtime, activity, workflow
+from everact.actors import restarts
 from everact.exceptions import (
     UpdateRejectedError,
     WorkflowCancelledError,
@@ -26,6 +27,8 @@ from everact.exceptions import (
     WorkflowFailedError,
 )
 from everact.journal import blob_table, blobs, compaction, run_index, snapshots
+from everact.supervision.backoff import Backoff
+from everact.supervision.strategies import RestartLimit
 
 WORKFLOWS = 50
 #: Workflows that the driver has in hand at a time: fewer make more and smaller commits.
@@ -47,6 +50,7 @@ SMALL = [
     (blobs, "SPILL", 6),
     (snapshots, "SPILL", 6),
     (blob_table, "CHUNK", 10),
+    (restarts, "LIMIT", RestartLimit(most=10, backoff=Backoff(first=0.001, longest=0.002))),
 ]
 
 
@@ -273,7 +277,49 @@ class Cancelled:
         return True
 
 
-TYPES = [Order, Fan, Race, Counter, Failing, Cancelled]
+#: Where this life's runs have crashed already; None while there is no life.
+CRASHED: set[tuple[int, str]] | None = None
+
+
+def crash_once(number, place):
+    """Crash the run, at each of its places once in each life."""
+    if CRASHED is not None and (number, place) not in CRASHED:
+        CRASHED.add((number, place))
+        raise ValueError(f"crash {place}")
+
+
+@workflow.defn
+class Shaky:
+    """Crashes, is paused, has a dead letter."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.refused = False
+
+    @workflow.run
+    async def run(self, number: int) -> list[object]:
+        crash_once(number, "at first")
+        paid = await charge(number, "shaky")
+        crash_once(number, "when paid")
+        await workflow.sleep(0.002)
+        crash_once(number, "after a while")
+        await workflow.wait_condition(lambda: len(self.notes) == 3)
+        crash_once(number, "in the end")
+        return [paid, self.notes]
+
+    @workflow.signal
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    @workflow.signal
+    def picky(self, text: str) -> None:
+        if not self.refused:
+            self.refused = True
+            raise ApplicationError("not like this")
+        self.notes.append(text)
+
+
+TYPES = [Order, Fan, Race, Counter, Failing, Cancelled, Shaky]
 ACTIVITIES = [charge, print_label, flaky, flaky_thread, broken, never]
 #: What the driver does with a workflow of each type between its start and its result, in order.
 MESSAGES = {
@@ -293,6 +339,18 @@ MESSAGES = {
     ],
     Failing: [("signal", "ask")],
     Cancelled: [("update", "ready"), ("cancel",)],
+    Shaky: [
+        ("signal", "note", "a"),
+        ("pause",),
+        ("resume",),
+        ("pause",),
+        ("signal", "note", "b"),
+        ("resume",),
+        ("pause",),
+        ("resume",),
+        ("signal", "picky", "c"),
+        ("redrive",),
+    ],
 }
 
 
@@ -335,6 +393,12 @@ async def take(runtime, workflow_id, number, step):
                 await ref.cancel("enough")
             except WorkflowClosedError:  # the cancel before had arrived
                 return None
+        case "pause":
+            await ref.pause("look", request_id=request_id)
+        case "resume":
+            await ref.resume("looked", request_id=request_id)
+        case "redrive":
+            await redrive(ref)
         case "result":
             try:
                 return ["completed", await ref.result()]
@@ -343,6 +407,19 @@ async def take(runtime, workflow_id, number, step):
             except WorkflowFailedError as error:
                 return ["failed", str(error.__cause__)]
     return None
+
+
+async def redrive(ref):
+    """Deliver the dead letter again, once there is one, unless an earlier life has."""
+    while True:
+        history = [event.event for event in await ref.fetch_history()]
+        if any(getattr(event, "redrives", 0) for event in history):
+            return
+        letters = (await ref.describe()).dead_letters
+        if letters:
+            await ref.redrive(letters[0].number)
+            return
+        await asyncio.sleep(0.001)  # the run waits for its restart
 
 
 async def drive(runtime, lanes, number, acknowledged):
@@ -355,8 +432,11 @@ async def drive(runtime, lanes, number, acknowledged):
 
 
 async def main(path, acknowledged):
+    global CRASHED
+    CRASHED = set()
     workflow.logger.setLevel(logging.INFO)
     logging.getLogger("everact.runtime").setLevel(logging.ERROR)  # failed attempts are part of the workload
+    logging.getLogger("everact.runtime").addFilter(lambda record: "the signal of" not in record.getMessage())
     workflow.logger.addHandler(ToPipe())
     async with Runtime(path, workflows=TYPES, activities=ACTIVITIES) as runtime:
         lanes = asyncio.Semaphore(LANES)
@@ -365,6 +445,7 @@ async def main(path, acknowledged):
                 group.create_task(drive(runtime, lanes, number, acknowledged.get(f"wf-{number}", 0)))
         assert await runtime.list_workflows(status="running") == []
         assert await runtime.count_workflows() == WORKFLOWS
+    CRASHED = None
     tell("done")
 
 

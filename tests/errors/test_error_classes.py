@@ -30,6 +30,7 @@ ARGUMENTS = {
     "ActivityNotPendingError": ("order-42", "run-1", 3, 2),
     "ActivityTimeoutError": ("too slow", "heartbeat_timeout"),
     "JournalLockedError": ("/orders", 4711),
+    "NoDeadLetterError": ("order-42", 7),
     "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9),
     "PayloadCodecError": ("key 'k' is not known", "result of activity charge", "$"),
     "PayloadDecodeError": ("expected int", "result of activity charge", "$.price"),
@@ -43,6 +44,7 @@ ARGUMENTS = {
     "RuntimeUnreachableError": ("/orders", "nobody listens"),
     "UnknownHandlerError": ("signal", "aprove", "Orders", ["approve"]),
     "WorkflowAlreadyStartedError": ("order-42", "run-1", "running"),
+    "WorkflowBacklogFullError": ("order-42", "run-1", "paused", 10_000),
     "WorkflowCancelledError": ("order-42", "run-1", "not wanted"),
     "WorkflowClosedError": ("order-42", "run-1", "completed"),
     "WorkflowFailedError": ("order-42", "run-1", "ValueError: x"),
@@ -51,6 +53,7 @@ ARGUMENTS = {
     "WorkflowPurgedError": ("order-42", "request-7"),
     "WorkflowNotRegisteredError": ("Orders", ["Parcels"]),
     "WorkflowQuarantinedError": ("order-42", "run-1", "KeyError: x"),
+    "WorkflowStatusError": ("order-42", "run-1", "held", "resume", "release"),
     "WorkflowTerminatedError": ("order-42", "run-1", "no stock"),
     "WorkflowTypeError": ("order-42", "Orders", "Parcels"),
 }

@@ -77,6 +77,13 @@ def test_a_run_from_its_start_to_its_end_and_after_the_program(everact, program)
     everact("start", "Waits", "--id", "o-3")
     assert data(everact("terminate", "o-3", "--json")) == {}
     everact("start", "Waits", "--id", "o-4")
+    assert everact("pause", "o-4", "--reason", "a look") == (0, "'o-4' is paused\n", "")
+    assert "paused:           a look" in everact("describe", "o-4")[1]
+    code, out, err = everact("release", "o-4")
+    assert (code, out) == (1, "") and "is paused, which release() does not end: call resume()" in err
+    assert everact("resume", "o-4") == (0, "'o-4' goes on\n", "")
+    code, out, err = everact("redrive", "o-4", "1")
+    assert code == 1 and "event 1 of workflow 'o-4' is no dead letter" in err
     commands = [
         ("list",), ("list", "--json"), ("list", "--status", "running"), ("list", "--limit", "2"), ("count", "--json"),
         ("describe", "o-1"), ("describe", "o-1", "--json"), ("history", "o-1"), ("history", "o-1", "--json"),

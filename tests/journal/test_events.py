@@ -10,7 +10,7 @@ from everact.journal.payloads import NULL, Payload
 #: Tag and fields of every event, in stored order. Append only: a new field goes to the end, with a default.
 FROZEN = {
     "ws": ("WorkflowStarted", "workflow_id run_id workflow_type args request_id digest memo_names memo"),
-    "sr": ("SignalReceived", "name args request_id digest"),
+    "sr": ("SignalReceived", "name args request_id digest redrives"),
     "ur": ("UpdateReceived", "name args request_id digest"),
     "cr": ("CancelRequested", "reason request_id"),
     "ac": ("ActivityCompleted", "command attempt result"),
@@ -20,7 +20,9 @@ FROZEN = {
     "ah": ("AttemptNoted", "command attempt details deadline"),
     "tf": ("TimerFired", "command"),
     "rs": ("RunStalled", "kind failure"),
-    "rr": ("RunReleased", "reason"),
+    "rr": ("RunReleased", "reason request_id digest"),
+    "rp": ("RunPaused", "reason request_id digest"),
+    "ru": ("RunResumed", "reason request_id digest"),
     "as": ("ActivityScheduled", "command activity_type args start_to_close retry keywords limits"),
     "ax": ("ActivityCancelRequested", "command mode"),
     "ts": ("TimerStarted", "command duration deadline"),
@@ -32,9 +34,11 @@ FROZEN = {
     "mu": ("MemoUpserted", "names memo"),
     "uc": ("UpdateCompleted", "update result"),
     "uf": ("UpdateFailed", "update failure rejected"),
-    "hf": ("HandlerFailed", "message failure"),
+    "sk": ("SignalKept", "message name"),
+    "sh": ("SignalTaken", "message"),
+    "hf": ("HandlerFailed", "message failure name"),
     "wc": ("WorkflowCompleted", "result"),
-    "wf": ("WorkflowFailed", "failure"),
+    "wf": ("WorkflowFailed", "failure suppressed"),
     "wx": ("WorkflowCancelled", "reason"),
     "wt": ("WorkflowTerminated", "reason"),
     "al": ("AttemptLost", "command attempt reason counted suspected blamed"),
@@ -72,6 +76,8 @@ SAMPLES = [
     ev.TimerFired(9),
     ev.RunStalled("held", FAILURE),
     ev.RunReleased("the runtime started"),
+    ev.RunPaused("look", "req", b"\x05"),
+    ev.RunResumed("looked", "req", b"\x06"),
     ev.ActivityScheduled(3, "pay", ARGS, 60_000_000, RETRY, ("currency",)),
     ev.ActivityCancelRequested(3),
     ev.TimerStarted(9, 1_000_000, 1_700_000_001_000_000),
@@ -83,6 +89,8 @@ SAMPLES = [
     ev.MemoUpserted(("a", "b", "c", "gone"), ARGS),
     ev.UpdateCompleted(5, NULL),
     ev.UpdateFailed(5, FAILURE, True),
+    ev.SignalKept(6, "later"),
+    ev.SignalTaken(6),
     ev.HandlerFailed(6, FAILURE),
     ev.WorkflowCompleted(NULL),
     ev.WorkflowFailed(FAILURE),
@@ -134,6 +142,10 @@ BYTES = {
         "206572726f729090"
     ),
     "RunReleased": ("94a1549192a27272b37468652072756e74696d6520737461727465649090"),
+    "RunPaused": ("94a1549194a27270a46c6f6f6ba3726571c401059090"),
+    "RunResumed": ("94a1549194a27275a66c6f6f6b6564a3726571c401069090"),
+    "SignalKept": ("94a1549193a2736b06a56c617465729090"),
+    "SignalTaken": ("94a1549192a27368069090"),
     "ActivityScheduled": (
         "94a1549197a2617303a37061799392a46a736f6ec4077b2261223a317d92a46e756c6cc40092a3726177c40200ffce03"
         "9387009705cb3ff80000000000003203cb3fd000000000000091aa56616c75654572726f7292a84b65794572726f72a3"
@@ -181,7 +193,16 @@ BYTES = {
     "RunBlamed": ("94a1549194a27262a430306666ac717565727920737461747573c29090"),
 }
 #: Bytes by which events have grown since: new fields, with nothing in them.
-GROWN = {"WorkflowStarted": 2, "AttemptFailed": 1, "ActivityScheduled": 2, "ActivityCancelRequested": 1}
+GROWN = {
+    "WorkflowStarted": 2,
+    "SignalReceived": 1,
+    "AttemptFailed": 1,
+    "RunReleased": 3,
+    "ActivityScheduled": 2,
+    "ActivityCancelRequested": 1,
+    "HandlerFailed": 1,
+    "WorkflowFailed": 1,
+}
 
 
 def classes():
@@ -232,11 +253,15 @@ def test_bytes_that_were_committed_decode_for_ever(sample):
 def test_a_failure_is_written_with_the_newer_field():
     record = ev.Turn((), (ev.WorkflowFailed(Failure("ValueError", coded=Payload("zstd", b"?"))),))
     written = (
-        "94a154909192a277669daa56616c75654572726f7290a0a090c0ab6170706c69636174696f6ec2ffc090a092a47a7374"
-        "64c4013f90"
+        "94a154909193a277669daa56616c75654572726f7290a0a090c0ab6170706c69636174696f6ec2ffc090a092a47a7374"
+        "64c4013f9090"
     )
+    older = (
+        written.replace("9193a27766", "9192a27766")[:-4] + "90"
+    )  # of before WorkflowFailed had a second field
     assert ev.encode_record(record).hex() == written
     assert ev.decode_record(bytes.fromhex(written)) == record
+    assert ev.decode_record(bytes.fromhex(older)) == record
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ FIELDS = {
     "memo": args,
     "memo_names": st.lists(texts, max_size=2).map(tuple),
     "names": st.lists(texts, max_size=2).map(tuple),
+    "suppressed": st.lists(numbers, max_size=2).map(tuple),
 }
 EVENTS = sorted(ev.AnyEvent.__args__, key=lambda cls: cls.__name__)
 

@@ -184,6 +184,44 @@ def test_a_failed_handler_leaves_a_dead_letter():
     assert list(state.dead_letters) == [ev.HandlerFailed(2, WHY)]
 
 
+def test_a_dead_letter_that_is_delivered_again_is_none_any_more():
+    letters = [ev.Turn((ev.SignalReceived("a"),), (ev.HandlerFailed(2 * n, WHY),)) for n in (1, 2)]
+    state = started(*letters, ev.Turn((ev.SignalReceived("a", redrives=2),)))
+    assert [letter.message for letter in state.dead_letters] == [4]
+    assert state.dead_letter_count == 1
+    state.apply(ev.Received((ev.SignalReceived("a", redrives=4),)), 200)
+    assert (list(state.dead_letters), state.dead_letter_count) == ([], 0)
+    for number in range(LETTERS_KEPT + 1):  # the limit is as it was
+        state.apply(ev.Turn((ev.SignalReceived("a"),), (ev.HandlerFailed(number, WHY),)), 200)
+    assert (len(state.dead_letters), state.dead_letter_count) == (LETTERS_KEPT, LETTERS_KEPT + 1)
+
+
+def test_a_pause_shows_unless_the_run_stands_still_and_ends_with_the_run():
+    state = started(ev.Turn((ev.RunPaused("why"),)))
+    assert (state.status, state.pause) == ("paused", ev.RunPaused("why"))
+    state.apply(ev.Turn((ev.RunStalled("held", WHY),)), 200)
+    assert state.status == "held"
+    again = decode_state(encode_open(state, Spiller("0"))[0])
+    for each in (state, again):
+        each.apply(ev.Turn((ev.RunReleased(),)), 200)
+        assert each.status == "paused"
+        each.apply(ev.Turn((), (ev.WorkflowTerminated(),)), 200)
+        assert (each.status, each.pause) == ("terminated", None)
+    state = started(ev.Turn((ev.RunPaused("why"),)), ev.Turn((ev.RunResumed(),)))
+    assert (state.status, state.pause) == ("running", None)
+
+
+def test_kept_signals_are_known_until_they_are_taken():
+    state = started(
+        ev.Turn((ev.SignalReceived("a"),), (ev.SignalKept(2, "a"),)),
+        ev.Turn((ev.SignalReceived("b"),), (ev.SignalKept(4, "b"), ev.SignalTaken(2))),
+    )
+    assert state.kept == {4: "b"}
+    assert decode_state(encode_open(state, Spiller("0"))[0]).kept == {4: "b"}
+    state.apply(ev.Turn((), (ev.WorkflowTerminated(),)), 200)
+    assert state.kept == {4: "b"}  # a dead letter
+
+
 def test_of_very_many_dead_letters_the_newest_are_kept_and_all_are_counted():
     number = LETTERS_KEPT + 20
     bad = [ev.Turn((ev.SignalReceived("a"),), (ev.HandlerFailed(2 * n, WHY),)) for n in range(1, number + 1)]

@@ -107,6 +107,18 @@ def test_lists_show_the_end_of_a_run(outcome, status):
     assert (row.status, row.is_closed, row.closed_at) == (status, True, 30)
 
 
+def test_lists_show_that_a_run_is_paused_and_goes_on():
+    book = Book()
+    book.commit((1, start("a", "r1"), 10))
+    book.commit((1, ev.Turn((ev.RunPaused("why"),)), 20))
+    assert (book.index.rows[1].status, book.index.rows[1].is_closed) == ("paused", False)
+    loaded = load(book.store).runs
+    assert loaded.rows[1].status == "paused"
+    assert (loaded.count(None, "paused"), loaded.count(None, "running")) == (1, 0)
+    book.commit((1, ev.Turn((ev.RunResumed(),)), 30))
+    assert book.index.rows[1].status == "running"
+
+
 @pytest.mark.parametrize("kind", ["held", "quarantined"])
 def test_lists_show_that_a_run_stands_still_and_goes_on(kind):
     book = Book()

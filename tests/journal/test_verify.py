@@ -155,6 +155,8 @@ def test_a_body_that_does_not_decode_is_named():
         (ev.UpdateFailed(1, WHY), "update 1"),
         (ev.HandlerFailed(1, WHY), "message 1"),
         (ev.ConditionMet(3), "wait 3"),
+        (ev.SignalKept(1, "s"), "message 1"),
+        (ev.SignalTaken(1), "message 1"),
     ],
 )
 def test_an_answer_to_nothing_is_named(answer, what):

@@ -6,6 +6,7 @@ from support.hosting import hosted, settled
 from support.journal_model import Host, Model, make_tiny
 
 from everact import workflow
+from everact.exceptions import WorkflowQuarantinedError
 from everact.journal import events as ev
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 
@@ -67,10 +68,13 @@ async def test_messages_that_a_stalled_run_has_received_are_all_there_once_it_go
         ref = await runtime.spawn(Stalls, id="a")
         for number in range(5):
             await ref.tell(Stalls.add, number)
+        with pytest.raises(WorkflowQuarantinedError):
+            await ref.result()
         assert (await ref.describe()).status in ("held", "quarantined")
     monkeypatch.setattr(Stalls, "whole", True)
     async with hosted(journal, Stalls) as runtime:
         ref = runtime.ref("a", Stalls)
+        await ref.release()
         await settled(runtime)
         others = [await runtime.spawn(Stalls, id=f"b-{n}") for n in range(12)]
         assert len(others) == 12

@@ -120,7 +120,70 @@ class Dies:
         pass
 
 
-WORKFLOWS = [Waits, Everything, Careless, Dies, Patient]
+@workflow.defn
+class Late:
+    """Sets its handlers while it goes on, is paused in between, and fails together with a handler."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.is_open = False
+
+    def note(self, text: str) -> None:
+        if text == "bad" and "bad" not in self.notes:
+            self.notes.append(text)
+            raise ValueError(text)
+        self.notes.append(text)
+
+    async def change(self, text: str) -> str:
+        await workflow.sleep(0.001)
+        self.notes.append(text)
+        return text.upper()
+
+    @workflow.signal
+    def open(self) -> None:
+        self.is_open = True
+
+    @workflow.signal(dynamic=True)
+    def other(self, name: str, args: list[str]) -> None:
+        self.notes.append(f"{name} {args}")
+        if name == "end":
+            raise ApplicationError("end")
+
+    @workflow.run
+    async def run(self) -> None:
+        workflow.set_update_handler("change", self.change)
+        await workflow.wait_condition(lambda: self.is_open)
+        workflow.set_signal_handler("note", self.note)
+        await workflow.wait_condition(lambda: "end []" in self.notes)
+        raise ApplicationError(" ".join(self.notes))
+
+
+@workflow.defn
+class Delayed:
+    """Keeps signals for a handler that it sets later."""
+
+    def __init__(self) -> None:
+        self.notes: list[int] = []
+        self.is_open = False
+
+    @workflow.signal
+    def open(self) -> None:
+        self.is_open = True
+
+    @workflow.run
+    async def run(self) -> list[int]:
+        await workflow.wait_condition(lambda: self.is_open)
+        await workflow.sleep(0.001)
+        workflow.set_signal_handler("add", self.add)
+        await workflow.sleep(0.001)
+        await workflow.wait_condition(lambda: len(self.notes) == 4)
+        return self.notes
+
+    def add(self, number: int) -> None:
+        self.notes.append(number)
+
+
+WORKFLOWS = [Waits, Everything, Careless, Dies, Patient, Late, Delayed]
 ACTIVITIES = [alpha, beta, gamma, unlucky, lingers, climbs, rests]
 
 
@@ -136,6 +199,28 @@ async def record(write):
         handle = await runtime.spawn(Careless.run, id="careless")
         await handle.result()
         write(await handle.fetch_history(), "careless")
+        handle = await runtime.spawn(Delayed.run, id="delayed")
+        for number in (1, 2, 3):
+            await handle.signal("add", number)
+        await handle.signal("open")
+        await handle.signal("add", 4)
+        await handle.result()
+        write(await handle.fetch_history(), "delayed")
+        handle = await runtime.spawn(Late.run, id="late")
+        await handle.signal("early", "x")
+        await handle.pause("a look")
+        await handle.signal("open")
+        await handle.signal("note", "bad")
+        update = asyncio.create_task(handle.execute_update("change", "change"))
+        await settled(runtime)
+        await handle.resume("looked")
+        await update
+        (letter,) = (await handle.describe()).dead_letters
+        await handle.redrive(letter.number)
+        await handle.signal("end")
+        with contextlib.suppress(EveractError):
+            await handle.result()
+        write(await handle.fetch_history(), "late")
         for ending in ("completed", "failed", "cancelled", "terminated", "open"):
             handle = await runtime.spawn(Everything.run, ending, id=ending)
             state = runtime._shard.find(ending).state
@@ -177,10 +262,12 @@ async def record(write):
 
     async with hosted(journal, Broken) as runtime:
         handle = await runtime.spawn(Broken.run, "stalled", 9, id="stalled")
-        await settled(runtime)
+        with contextlib.suppress(EveractError):
+            await handle.result()
         await handle.signal(Broken.note, "early")
     async with hosted(journal, *WORKFLOWS, activities=ACTIVITIES) as runtime:
         handle = runtime.ref("stalled", Everything)
+        await handle.release()
         await until(lambda: runtime._shard.find("stalled").state.waiting)
         await handle.signal(Everything.end)
         await handle.result()

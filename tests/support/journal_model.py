@@ -318,7 +318,7 @@ def some_turn(host, key, choice, number):
     unread = tuple(state.unread)
     update = next(iter(state.updates), None)
     turn = ev.Turn
-    match choice % 16:
+    match choice % 20:
         case 0:
             record = turn((ev.SignalReceived("s", (), f"r{number}", b"d%d" % number),))
         case 1:
@@ -356,6 +356,16 @@ def some_turn(host, key, choice, number):
             record = turn((ev.SignalReceived("end"),), (ev.WorkflowCompleted(NULL),))
         case 15:
             record = turn((), ((ev.WorkflowTerminated(), ev.WorkflowFailed(WHY))[number % 2],))
+        case 16:
+            control = ev.RunPaused if state.pause is None else ev.RunResumed
+            record = turn((control("why", f"p{number}", b"p"),))
+        case 17:
+            record = turn((ev.SignalReceived("s"),), (ev.SignalKept(state.last_event + 1, "s"),))
+        case 18 if state.kept:
+            record = turn((ev.SignalReceived("s"),), (ev.SignalTaken(next(iter(state.kept))),))
+        case 19 if state.dead_letters:
+            letter = state.dead_letters[0].message
+            record = turn((ev.SignalReceived("s", (), f"l{number}", b"l", letter),))
         case _:
             return False
     host.turn(key, record)
@@ -373,7 +383,7 @@ def fill_with_runs(host, turns, seed):
             if len(still) < 12:
                 host.start(f"wf-{number}", "AB"[number % 2], f"s{number}")
             else:
-                some_turn(host, rng.choice(still), rng.choice([*range(14), 13, 14]), number)
+                some_turn(host, rng.choice(still), rng.choice([*range(14), 13, 14, *range(16, 20)]), number)
         host.now += 1000
         assert host.commit() is None
 

@@ -11,8 +11,10 @@ from uuid import UUID
 from everact import (
     ActorRef,
     AsyncActivityHandle,
+    DeadLetter,
     RetryPolicy,
     Runtime,
+    UpdateHandle,
     WorkflowDescription,
     WorkflowHandle,
     WorkflowSummary,
@@ -174,6 +176,20 @@ class Orders:
     def approve(self, tracking: str) -> None:
         self.tracking = tracking
 
+    @workflow.signal(dynamic=True)
+    def any_signal(self, name: str, args: list[object]) -> None:
+        workflow.set_signal_handler(name, self.approve)
+        workflow.set_query_handler("late", lambda: 7)
+        workflow.set_update_handler(None, None)
+
+    @workflow.query(dynamic=True)
+    def any_query(self, name: str, args: list[object]) -> str:
+        return name
+
+    @workflow.update(dynamic=True)
+    def any_update(self, name: str, args: list[object]) -> str:
+        return name
+
     @workflow.signal(name="approve-later")
     async def approve_later(self, tracking: str, days: int) -> None:
         await workflow.sleep(timedelta(days=days))
@@ -333,6 +349,17 @@ async def talking(runtime: Runtime) -> None:
     assert_type(await order.execute_update(Orders.change_address, "here", 2), list[str])
     assert_type(await order.execute_update(Orders.rename, "x", request_id="r-2"), int)
     assert_type(await order.execute_update("rename", "x"), Any)
+    moved = await order.start_update(Orders.change_address, "here", 2)
+    assert_type(moved, UpdateHandle[list[str]])
+    assert_type(await moved.result(), list[str])
+    renamed = await order.start_update(Orders.rename, "x", wait_for_stage="completed", request_id="r-3")
+    assert_type(await renamed.result(), int)
+    assert_type(await order.start_update("rename", "x"), UpdateHandle[Any])
+    await order.pause("a look", request_id="r-4")
+    await order.resume()
+    await order.release("mended")
+    await order.redrive(7)
+    assert_type((await order.describe()).dead_letters, tuple[DeadLetter, ...])
     assert_type(await order.ask(Orders.change_address, "here", 2), list[str])
     assert_type(await order.ask(Orders.rename, "x"), int)
     boxes = runtime.ref("boxes", Generics)
