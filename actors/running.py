@@ -44,7 +44,7 @@ def run_turn(
         except BaseException as error:
             if not marks.finish():
                 raise
-            cause = error
+            cause = error.error if isinstance(error, WorkflowCrashedError) else error
         else:
             if not marks.finish():
                 return outputs
