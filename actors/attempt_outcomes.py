@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,7 +29,7 @@ OutcomeEvent = ev.ActivityCompleted | ev.ActivityFailed | ev.AttemptFailed | ev.
 def outcome_event(
     pending: PendingActivity,
     outcome: Payload | Failure,
-    now: int,
+    clock: Callable[[], int],
     jitter: random.Random,
     *,
     is_cancelled: bool,
@@ -39,7 +40,7 @@ def outcome_event(
     Args:
         pending: The activity, of which this is the present attempt.
         outcome: Its result or its failure.
-        now: Wall clock, microseconds.
+        clock: The wall clock, microseconds.
         jitter: For the wait before the next attempt.
         is_cancelled: It was asked to stop, and the run waits for its end: there is no further attempt.
         details: What its heartbeats have said and the journal does not know.
@@ -55,6 +56,7 @@ def outcome_event(
     delay, reason = decide_retry(scheduled.retry, number - pending.uncounted, outcome, jitter)
     if delay < 0:
         return failed(pending, outcome, reason)
+    now = clock()
     deadline = pending.close_deadline
     if deadline and now + delay >= deadline:
         limit = (scheduled.limits or ev.LimitsRecord()).schedule_to_close / 1_000_000

@@ -54,7 +54,7 @@ class Dispatcher:
             return
         if pending.scheduled.limits is not None and pending.close_deadline:
             self._timers.add(pending.close_deadline, self._close_due, _is_pending, actor, command)
-        if pending.next_at > self._now():
+        if pending.next_at and pending.next_at > self._now():
             self.arm_retry(actor, command)
         else:
             self.dispatch(actor, command)
@@ -162,7 +162,7 @@ class Dispatcher:
         reply: Reply = None,
     ) -> None:
         event = outcome_event(
-            pending, outcome, self._now(), self._jitter, is_cancelled=is_cancelled, details=details
+            pending, outcome, self._now, self._jitter, is_cancelled=is_cancelled, details=details
         )
         limits = pending.scheduled.limits
         if limits is not None:

@@ -36,12 +36,14 @@ def load_code(actor: WorkflowActor) -> WorkflowInstance:
     assert actor.definition is not None
     shard = actor.shard
     last = actor.state.last_event
+    if not last:
+        return WorkflowInstance(actor.definition, shard.activities, shard.converter, shard.guard)
     replay = actor.replay
     try:
         if replay is None or replay.last != last:
             drop_replay(actor)
             instance = WorkflowInstance(actor.definition, shard.activities, shard.converter, shard.guard)
-            replay = actor.replay = Replay(instance, _records(actor) if last else iter(()), last)
+            replay = actor.replay = Replay(instance, _records(actor), last)
         shard.marks.begin(REPLAY, actor, replay.number)
         try:
             is_done = replay.go_on(shard.clock)

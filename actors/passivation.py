@@ -41,9 +41,11 @@ class Passivation:
 
     def use(self, actor: WorkflowActor) -> None:
         """A run is about to have a turn: it is the last one to go."""
-        used = self._used
-        used[actor.key] = actor
-        used.move_to_end(actor.key)
+        key = actor.key
+        if key in self._used:
+            self._used.move_to_end(key)
+        else:
+            self._used[key] = actor
 
     def forget(self, actor: WorkflowActor) -> None:
         """A run has ended, or nobody has asked an ended one for long; one with something to do goes when it is done."""

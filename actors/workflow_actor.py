@@ -487,7 +487,8 @@ class WorkflowActor:
 
     def drop_instance(self) -> None:
         """Drop the code from memory; the next event replays it."""
-        drop_replay(self)
+        if self.replay is not None:
+            drop_replay(self)
         if self.instance is not None:
             self.discard(self.instance)
             self.instance = None

@@ -10,7 +10,6 @@ With encryption the stored bytes of equal values differ, so they have different 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
@@ -110,9 +109,7 @@ def _map_state(state: RunState, swap: Callable[[Payload, str], Payload]) -> RunS
     }
     mapped.unread = {number: map_event(event, swap) for number, event in state.unread.items()}
     mapped.updates = {number: map_event(event, swap) for number, event in state.updates.items()}
-    mapped.dead_letters = deque(
-        (map_event(event, swap) for event in state.dead_letters), state.dead_letters.maxlen
-    )
+    mapped.dead_letters = [map_event(event, swap) for event in state.dead_letters]
     mapped.stall = None if state.stall is None else map_event(state.stall, swap)
     mapped.activities = {}
     for command, pending in state.activities.items():

@@ -14,7 +14,7 @@ from . import events as ev
 from .blobs import SPILL, Spiller, restore_state
 from .errors import JournalCorruptError
 from .failures import Failure
-from .fold import Blame, PendingActivity, RunState
+from .fold import LETTERS_KEPT, Blame, PendingActivity, RunState
 from .payloads import Payload
 from .row_checksum import sealed, unsealed
 from .store import Tables
@@ -149,7 +149,7 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         list(state.timers.values()),
         state.unread,
         state.updates,
-        list(state.dead_letters),
+        state.dead_letters,
         state.waiting,
         state.dead_letter_count,
         attempts,
@@ -213,7 +213,7 @@ def _state(row: _OpenRow) -> RunState:
     state.timers = {timer.command: timer for timer in found.timers}
     state.unread = found.unread
     state.updates = found.updates
-    state.dead_letters.extend(found.dead_letters)
+    state.dead_letters = found.dead_letters[-LETTERS_KEPT:]
     state.dead_letter_count = found.dead_letter_count or len(found.dead_letters)
     state.waiting = found.waiting
     state.pause = found.pause
