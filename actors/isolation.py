@@ -97,7 +97,7 @@ class Isolation:
         """Let runs that were held back have their turns."""
         shard = self._shard
         for actor in actors:
-            if actor in (shard.actors.get(actor.key), shard._recently_closed.get(actor.key)):
+            if actor in (shard.actors.get(actor.key), shard.closed_runs.get(actor.key)):
                 shard._ready.append(actor)
         shard.go_on()
 

@@ -22,6 +22,7 @@ from .failure_conversion import failure_of
 from .horizon import HORIZON, Horizon
 from .isolation import Isolation
 from .mailbox import OUTCOMES
+from .run_timers import arm_timer
 from .stalls import release_run, stall_run
 from .workflow_actor import WorkflowActor
 
@@ -248,7 +249,7 @@ def _adopt(shard: Shard, actor: WorkflowActor) -> None:
     shard.actors[actor.key] = actor
     shard.newest[actor.workflow_id] = actor
     for command in state.timers:
-        shard.arm_timer(actor, command)
+        arm_timer(actor, command)
     for command in list(state.activities):
         shard.dispatcher.begin(actor, command)
     if (actor.mailbox or (state.unread and actor.delivers)) and not actor.queued:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
-from collections.abc import Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,10 +22,8 @@ from ..journal.errors import (
     AppendRefusedError,
     CommitUnknownError,
     EveractError,
-    JournalAccessError,
     JournalDiskError,
 )
-from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
 from ..journal.payload_limits import PayloadLimits, PayloadSizes
 from ..journal.payloads import PayloadConverter
@@ -36,6 +34,7 @@ from ..journal.store import JournalStore
 from ..journal.writer import Batch, GroupCommit
 from . import recovery
 from .asyncio_generators import give_back_generators, take_generators
+from .closed_runs import ClosedRuns
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .dispatcher import Dispatcher
 from .errors import (
@@ -51,6 +50,7 @@ from .mailbox import Reply
 from .marks import Marks
 from .outage import Outage
 from .passivation import Passivation
+from .rebuilding import Rebuilding
 from .timers import TimerQueue
 from .turn_guard import Guard
 from .workflow_actor import WorkflowActor
@@ -58,14 +58,8 @@ from .workflow_logger import workflow_logger
 
 log = logging.getLogger("everact.runtime")
 
-#: Ended runs kept ready for questions about them, and bytes of their answers together.
-CLOSED_KEPT = 1000
-CLOSED_BYTES = 32 << 20
 #: Runs that have their code in memory.
 MAX_CACHED = 10_000
-#: Pause before the second rebuild in a row after failed commits, and the longest one, in seconds.
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 5.0
 #: The pump lets the loop's other work go on after this long, in seconds.
 PUMP_SLICE = 0.005
 
@@ -85,8 +79,9 @@ class Shard:
         isolation: Lets suspects of a hard death run alone; None when there are none (any more).
         housekeeping: Sees to retention, and to what compaction has to do while nothing is appended.
         error: Why the shard has stopped for good, or None.
+        closed_runs: Ended runs that are in memory.
         outage: Whether the journal cannot be opened again just now.
-        is_rebuilding: It reads the journal after a failed commit, a little at a time.
+        rebuilding: Begins again from the journal after a failed commit.
         detached: How many coroutines refused to end when their run left memory, by workflow type.
         starts: Starts with a request id whose runs are open, by workflow id and request id.
         coder: Runs the payload codecs; None when there are none.
@@ -140,17 +135,14 @@ class Shard:
         self.isolation: Isolation | None = None
         self.error: BaseException | None = None
         self.outage = Outage(store.path)
-        self._recently_closed: OrderedDict[int, WorkflowActor] = OrderedDict()
-        self._closed_bytes = 0
+        self.closed_runs = ClosedRuns(self)
+        self.rebuilding = Rebuilding(self)
         self._ready: deque[WorkflowActor] = deque()
         self._pump_scheduled = False
         self._idle: asyncio.Future[None] | None = None
         self.starts: dict[tuple[str, str], WorkflowActor] = {}
         self.detached: dict[str, int] = {}
-        self._failures = 0
         self._step_failed = False
-        self._rebuild_handle: asyncio.Handle | None = None
-        self.is_rebuilding = False
 
     # --- turns
 
@@ -160,7 +152,7 @@ class Shard:
 
     def plan(self, appended: int, spare: int = 0) -> Step | None:
         """What a commit moves and purges; arguments as of ``Compactor.plan``."""
-        if self._failures and appended:
+        if self.rebuilding.failures and appended:
             return None
         if (
             self._step_failed
@@ -195,7 +187,7 @@ class Shard:
         self.loop.call_later(delay, self._enqueue_again, actor)
 
     def _enqueue_again(self, actor: WorkflowActor) -> None:
-        present = actor in (self.actors.get(actor.key), self._recently_closed.get(actor.key))
+        present = actor in (self.actors.get(actor.key), self.closed_runs.get(actor.key))
         if present and self.error is None:
             self.enqueue(actor)
 
@@ -248,12 +240,12 @@ class Shard:
         """
         coder = self.coder
         while (
-            self.is_rebuilding
+            self.rebuilding.is_running
             or self._pump_scheduled
             or not self.writer.is_idle
             or (coder is not None and coder.jobs)
         ):
-            if self.is_rebuilding:
+            if self.rebuilding.is_running:
                 await asyncio.sleep(0)
                 continue
             if self._pump_scheduled:
@@ -277,58 +269,13 @@ class Shard:
             log.critical("what was written cannot be taken in, stopping", exc_info=error)
             self.stop(error)
         self.intake.committed(batch.entries)
-        self._failures = 0
+        self.rebuilding.failures = 0
         if self.passivation.is_over:
             self.loop.call_soon(self.passivation.trim)  # by then the batch counts as durable
 
     def _commit_failed(self, error: BaseException) -> None:
-        """R5: throw away everything that may not be on disk, and begin again from the journal.
-
-        The first time at once; while it goes on failing after growing pauses, in which nothing is dispatched.
-        """
         self._step_failed = True
-        if isinstance(error, AppendRefusedError):
-            log.critical("another writer has taken over the journal, stopping: %s", error)
-            self.stop(error)
-            return
-        if isinstance(error, JournalDiskError):
-            log.critical("stopping: %s", error)
-            self.stop(error)
-            return
-        pause = self._next_pause()
-        text = "a commit failed, rebuilding from the journal in %.2g s: %s: %s"
-        log.error(text, pause, type(error).__name__, error)
-        if pause:
-            self._rebuild_handle = self.loop.call_later(pause, self._rebuild)
-        else:
-            self._rebuild()
-
-    def _next_pause(self) -> float:
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1)) if self._failures else 0.0
-        self._failures += 1
-        return pause
-
-    def _rebuild(self, steps: Generator[None] | None = None) -> None:
-        """Rebuild, or go on with it: the host's other work goes on meanwhile."""
-        self._rebuild_handle = None
-        if steps is None:
-            steps = recovery.rebuild(self)
-        end = self.clock.steady() + PUMP_SLICE
-        self.is_rebuilding = False
-        try:
-            for _ in steps:
-                if self.clock.steady() > end:
-                    self.is_rebuilding = True
-                    self._rebuild_handle = self.loop.call_soon(self._rebuild, steps)
-                    return
-            self.outage.end()
-            self.intake.check()
-        except JournalAccessError as error:
-            self.outage.begin(error, (*self.actors.values(), *self._recently_closed.values()))
-            self._rebuild_handle = self.loop.call_later(self._next_pause(), self._rebuild)
-        except Exception as again:  # noqa: BLE001  (whatever it is: without a journal nothing goes on)
-            log.critical("the journal cannot be opened again, stopping: %s", again)
-            self.stop(again)
+        self.rebuilding.commit_failed(error)
 
     def replace_actors(self) -> dict[int, WorkflowActor]:
         """Forget every run, for a rebuild; returns the open ones by key."""
@@ -353,14 +300,12 @@ class Shard:
     def stop(self, error: BaseException) -> None:
         """Answer everybody with an error and take no more."""
         self.error = error
-        self.is_rebuilding = False
-        if self._rebuild_handle is not None:
-            self._rebuild_handle.cancel()
+        self.rebuilding.stop()
         self.timers.close()
         if self.isolation is not None:
             self.isolation.stop()
         self.dispatcher.pool.accept_no_more()
-        known = (*self.actors.values(), *self._ready, *self._recently_closed.values())
+        known = (*self.actors.values(), *self._ready, *self.closed_runs)
         everybody = {id(actor): actor for actor in known}
         self._ready.clear()
         for actor in everybody.values():
@@ -403,43 +348,16 @@ class Shard:
         actor = self.actors.get(row.key)
         if actor is not None:
             return actor
-        return self._closed_actor(row) if row.is_closed else recovery.activate(self, row)
+        return self.closed_runs.read(row) if row.is_closed else recovery.activate(self, row)
 
     def actor_by_key(self, key: int) -> WorkflowActor | None:
         """The actor of a durable run by its key; None when it was purged."""
-        actor = self.actors.get(key) or self._recently_closed.get(key)
+        actor = self.actors.get(key) or self.closed_runs.get(key)
         if actor is None:
             row = self.index.row(key)
             with suppress(WorkflowNotFoundError):  # purged while it was read
                 actor = None if row is None else self.actor_of(row)
         return actor
-
-    def _closed_actor(self, row: RunRow) -> WorkflowActor:
-        actor = self._recently_closed.get(row.key)
-        if actor is None:
-            actor = WorkflowActor(self, row.key, row.workflow_id, self.workflows.get(row.workflow_type))
-            for at, record in self.index.records(row):
-                actor.state.apply(record, at)
-            if self.index.row(row.key) is None:
-                raise WorkflowNotFoundError(row.workflow_id, row.run_id)
-            self._keep_closed(actor)
-        else:
-            self._recently_closed.move_to_end(row.key)
-        return actor
-
-    def _keep_closed(self, actor: WorkflowActor) -> None:
-        kept = self._recently_closed
-        kept[actor.key] = actor
-        self._closed_bytes += actor.state.answer_bytes
-        while len(kept) > CLOSED_KEPT or (self._closed_bytes > CLOSED_BYTES and len(kept) > 1):
-            self._drop_closed(next(iter(kept)))
-
-    def _drop_closed(self, key: int) -> None:
-        actor = self._recently_closed.pop(key, None)
-        if actor is not None:
-            self._closed_bytes -= actor.state.answer_bytes
-            self.passivation.forget(actor)
-            actor.drop_instance()
 
     def forget(self, actor: WorkflowActor) -> None:
         """A start that came to nothing leaves nothing behind."""
@@ -478,22 +396,16 @@ class Shard:
 
     # --- effects: called once what caused them is durable
 
-    def arm_timer(self, actor: WorkflowActor, command: int) -> None:
-        """Wait for a timer's deadline."""
-        timer = actor.state.timers.get(command)
-        if timer is not None:
-            self.timers.add(timer.deadline, _timer_due, _timer_alive, actor, command)
-
     def closed(self, actor: WorkflowActor) -> None:
         """A run's end is durable."""
         actor.withdraw_attempts()
         self.forget(actor)
         self.passivation.forget(actor)
-        self._keep_closed(actor)
+        self.closed_runs.keep(actor)
 
     def purged(self, key: int) -> None:
         """A run is gone from the journal."""
-        self._drop_closed(key)
+        self.closed_runs.drop(key)
 
     def note_detached(self, actor: WorkflowActor, refused: int) -> None:
         """Code of a run has swallowed the end of its time in memory; said once for each type."""
@@ -518,16 +430,6 @@ class Shard:
         self.writer.close()
         if self.coder is not None:
             self.coder.close()
-        for actor in (*self.actors.values(), *self._recently_closed.values()):
+        for actor in self.actors.values():
             actor.drop_instance()
-        self._recently_closed.clear()
-
-
-def _timer_due(actor: WorkflowActor, command: int) -> None:
-    fault_point("timer.fire.before")
-    actor.put(ev.TimerFired(command))
-
-
-def _timer_alive(actor: WorkflowActor, command: int) -> bool:
-    # It may have left memory and come back as another object, with entries of its own.
-    return command in actor.state.timers and actor.shard.actors.get(actor.key) is actor
+        self.closed_runs.clear()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..journal import events as ev
 from ..journal.failures import full_text
 from ..journal.writer import Batch
+from .run_timers import arm_timer
 
 log = logging.getLogger("everact.runtime")
 
@@ -25,7 +26,7 @@ def _activity_cancelled(actor: WorkflowActor, batch: Batch, event: ev.ActivityCa
 
 
 def _timer_started(actor: WorkflowActor, batch: Batch, event: ev.TimerStarted) -> None:
-    batch.effects.append((actor.shard.arm_timer, (actor, event.command)))
+    batch.effects.append((arm_timer, (actor, event.command)))
 
 
 def _timer_cancelled(actor: WorkflowActor, batch: Batch, _event: ev.TimerCancelled) -> None:

@@ -6,7 +6,7 @@ import pytest
 from support.hosting import commands, gate, hosted, kinds, settled, until
 
 from everact import workflow
-from everact.actors import shard as shard_module
+from everact.actors import closed_runs
 from everact.exceptions import WorkflowCancelledError
 from everact.journal.memory_store import MemoryJournal
 
@@ -48,7 +48,7 @@ async def test_set_up_code_may_start_activities_and_tasks():
 
 
 async def test_ended_runs_that_were_forgotten_are_read_from_the_journal(monkeypatch):
-    monkeypatch.setattr(shard_module, "CLOSED_KEPT", 2)
+    monkeypatch.setattr(closed_runs, "CLOSED_KEPT", 2)
 
     @workflow.defn
     class W:
@@ -72,11 +72,11 @@ async def test_ended_runs_that_were_forgotten_are_read_from_the_journal(monkeypa
                 assert await handle.result() == n
                 assert await handle.query(W.look) == n
                 assert (await handle.describe()).status == "completed"
-        assert len(runtime._shard._recently_closed) == 2
+        assert len(list(runtime._shard.closed_runs)) == 2
 
 
 async def test_ended_runs_with_large_answers_do_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(shard_module, "CLOSED_BYTES", 5000)
+    monkeypatch.setattr(closed_runs, "CLOSED_BYTES", 5000)
 
     @workflow.defn
     class W:
@@ -85,7 +85,7 @@ async def test_ended_runs_with_large_answers_do_not_fill_the_memory(monkeypatch)
             return text
 
     async with hosted(MemoryJournal(), W) as runtime:
-        kept = runtime._shard._recently_closed
+        kept = runtime._shard.closed_runs._kept
         sizes = []
         for n in range(6):
             handle = await runtime.spawn(W.run, "x" * 2000, id=f"w{n}")
@@ -93,7 +93,7 @@ async def test_ended_runs_with_large_answers_do_not_fill_the_memory(monkeypatch)
             sizes.append(len(kept))
         assert sizes == [1, 2, 2, 2, 2, 2]
         assert await runtime.purge(older_than=0) == 6
-        assert (len(kept), runtime._shard._closed_bytes) == (0, 0)
+        assert (len(kept), runtime._shard.closed_runs._bytes) == (0, 0)
         await runtime.execute(W.run, "x" * 9000)  # one more than all that is allowed is kept all the same
         assert len(kept) == 1
 

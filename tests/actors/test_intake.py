@@ -321,8 +321,8 @@ async def test_a_result_that_waits_for_room_outlives_a_rebuild(full, caplog, mon
 
 
 async def test_when_even_the_reserve_is_used_up_nothing_is_lost(full, monkeypatch):
-    monkeypatch.setattr("everact.actors.shard.FIRST_PAUSE", 0.001)
-    monkeypatch.setattr("everact.actors.shard.LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr("everact.actors.rebuilding.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("everact.actors.rebuilding.LONGEST_PAUSE", 0.002)
     gate = asyncio.Event()
     calls = []
 
@@ -348,15 +348,15 @@ async def test_when_even_the_reserve_is_used_up_nothing_is_lost(full, monkeypatc
         gate.set()
         failures = []
         monkeypatch.setattr(
-            runtime._shard,
+            runtime._shard.rebuilding,
             "_next_pause",
-            lambda wait=runtime._shard._next_pause: failures.append(1) or wait(),
+            lambda wait=runtime._shard.rebuilding._next_pause: failures.append(1) or wait(),
         )
         await until(lambda: len(failures) > 3)
         await refused(runtime.spawn(Keeps))
         assert len(full.journal.records) == before
         full.leave(LIMIT // 2)
-        await until(lambda: not runtime._shard._failures)
+        await until(lambda: not runtime._shard.rebuilding.failures)
         assert await acts.result() == "paid"
         assert await keeps.query(Keeps.look) == ["kept"]
         await keeps.signal(Keeps.add, "after")

@@ -11,8 +11,7 @@ from support.hosting import hosted, settled
 from support.stores import TroubledStore
 
 from everact import workflow
-from everact.actors import horizon
-from everact.actors import shard as shards
+from everact.actors import horizon, rebuilding
 from everact.exceptions import (
     CommitUnknownError,
     RuntimeClosedError,
@@ -348,8 +347,8 @@ class Lives:
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
 @pytest.mark.parametrize("seed", range(5))
 async def test_random_lives_in_little_room(seed, on_disk, coded, monkeypatch, tmp_journal):
-    monkeypatch.setattr(shards, "FIRST_PAUSE", 0.0005)
-    monkeypatch.setattr(shards, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(rebuilding, "FIRST_PAUSE", 0.0005)
+    monkeypatch.setattr(rebuilding, "LONGEST_PAUSE", 0.001)
     lives = Lives(seed, tmp_journal if on_disk else MemoryJournal())
     rng = lives.rng
     monkeypatch.setattr(compaction, "WINDOW", rng.choice([1, 3, 10, 40]))

@@ -341,7 +341,7 @@ async def test_a_run_that_is_purged_under_a_question(journal, clock):
         order = await runtime.spawn(HourOrder, 0, id="order")
         await order.result()
         shard = runtime._shard
-        shard._recently_closed.clear()
+        shard.closed_runs.clear()
         asking = asyncio.create_task(runtime.purge(older_than=0))
         await until(lambda: not shard.compactor._hurries and shard.compactor.purger.is_asked)
         row = shard.index.find("order")

@@ -10,7 +10,8 @@ from support.hosting import hosted, settled, tick
 from support.stores import DelegatingStore, TroubledStore
 
 from everact import workflow
-from everact.actors import horizon, shard
+from everact.actors import closed_runs, horizon
+from everact.actors.rebuilding import Rebuilding
 from everact.exceptions import CommitUnknownError, JournalAccessError
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.tables import Table
@@ -78,14 +79,14 @@ async def test_who_has_left_leaves_nothing_behind_once_the_log_was_moved():
 
 
 async def test_ended_runs_that_were_asked_are_not_kept_beyond_their_number(monkeypatch):
-    monkeypatch.setattr(shard, "CLOSED_KEPT", 2)
+    monkeypatch.setattr(closed_runs, "CLOSED_KEPT", 2)
     async with hosted(MemoryJournal(), Waits, max_cached_workflows=50) as runtime:
         for n in range(10):
             await runtime.spawn(Waits, id=str(n))
             await runtime.ref(str(n)).terminate()
             assert (await runtime.ref(str(n)).describe()).status == "terminated"
         await settled(runtime)
-        kept = runtime._shard._recently_closed.keys()
+        kept = runtime._shard.closed_runs._kept.keys()
         assert len(kept) == 2 and not runtime._shard.passivation._used.keys() - kept
 
 
@@ -181,8 +182,8 @@ class StepClock(ManualClock):
 
 async def test_others_have_their_turn_while_a_rebuild_looks_for_runs_with_something_to_do(monkeypatch):
     calls = []
-    rebuild = shard.Shard._rebuild
-    monkeypatch.setattr(shard.Shard, "_rebuild", lambda *args: (calls.append(args), rebuild(*args)))
+    rebuild = Rebuilding._rebuild
+    monkeypatch.setattr(Rebuilding, "_rebuild", lambda *args: (calls.append(args), rebuild(*args)))
     store = TroubledStore(MemoryStore(MemoryJournal()))
     async with hosted(store, Sleeps, Waits, clock=StepClock(), max_cached_workflows=1) as runtime:
         sleeper = await runtime.spawn(Sleeps, 10)

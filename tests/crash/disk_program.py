@@ -14,13 +14,13 @@ import sys
 from pathlib import Path
 
 from everact import Runtime, activity, workflow
-from everact.actors import intake, shard
+from everact.actors import intake, rebuilding
 from everact.exceptions import CommitUnknownError, JournalAccessError, JournalFullError, RuntimeClosedError
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.store import STARTS_RUN, Entry
 
-shard.FIRST_PAUSE = intake.CHECK_EVERY = 0.002
-shard.LONGEST_PAUSE = 0.01
+rebuilding.FIRST_PAUSE = intake.CHECK_EVERY = 0.002
+rebuilding.LONGEST_PAUSE = 0.01
 
 LIMIT = 20
 MIB = 1 << 20
@@ -211,10 +211,10 @@ async def full_disk(disk):
         await keeps.signal(Keeps.add, noise.randbytes(1000))
         disk.fill()
         gate.set()
-        await until(lambda: runtime._shard._failures > 3)
+        await until(lambda: runtime._shard.rebuilding.failures > 3)
         await check_refused_in_outage(runtime, keeps)
         disk.empty()
-        await until(lambda: runtime._shard.intake.full is None and not runtime._shard._failures)
+        await until(lambda: runtime._shard.intake.full is None and not runtime._shard.rebuilding.failures)
         assert [await run.result() for run in pays] == [size] * 10
         await keeps.signal(Keeps.add, noise.randbytes(MIB))
         await keeps.signal(Keeps.end)
@@ -240,7 +240,7 @@ async def large_results(disk):
         gate.set()
         assert await small.result() == 1000
         await until(lambda: runtime._shard.intake._kept)
-        assert not runtime._shard._failures
+        assert not runtime._shard.rebuilding.failures
         disk.empty()
         assert [await run.result() for run in large] == [MIB] * 3
     assert sorted(paid) == [1, 2, 3, 4]
@@ -411,11 +411,11 @@ async def short_writes(disk):
         await keeps.signal(Keeps.add, b"kept")
         resource.setrlimit(resource.RLIMIT_FSIZE, (data.stat().st_size + 100_001, hard))
         gate.set()
-        await until(lambda: runtime._shard._failures > 3)
+        await until(lambda: runtime._shard.rebuilding.failures > 3)
         await check_refused_in_outage(runtime, keeps)
         assert runtime._shard.intake.full.what == "file"
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        await until(lambda: runtime._shard.intake.full is None and not runtime._shard._failures)
+        await until(lambda: runtime._shard.intake.full is None and not runtime._shard.rebuilding.failures)
         assert [await run.result() for run in pays] == [size] * 10
         await keeps.signal(Keeps.end)
         assert await keeps.result() == [4]

@@ -490,8 +490,8 @@ async def test_a_runtime_without_a_journal_stops_and_says_so(store, trouble):
 
 
 async def test_a_journal_that_cannot_be_opened_just_now_answers_and_then_goes_on(store, monkeypatch, caplog):
-    monkeypatch.setattr("everact.actors.shard.FIRST_PAUSE", 0.002)
-    monkeypatch.setattr("everact.actors.shard.LONGEST_PAUSE", 0.004)
+    monkeypatch.setattr("everact.actors.rebuilding.FIRST_PAUSE", 0.002)
+    monkeypatch.setattr("everact.actors.rebuilding.LONGEST_PAUSE", 0.004)
     async with (
         asyncio.timeout(LIMIT),
         Runtime(store, workflows=WORKFLOWS, activities=ACTIVITIES) as runtime,

@@ -86,7 +86,7 @@ def charging():
 
 
 async def test_a_paid_activity_is_not_asked_for_again_while_the_journal_fails(monkeypatch):
-    monkeypatch.setattr("everact.actors.shard.FIRST_PAUSE", 0.002)
+    monkeypatch.setattr("everact.actors.rebuilding.FIRST_PAUSE", 0.002)
     Buys, charge, calls = charging()
     store = FailingStore(MemoryJournal())
     async with Runtime(store, workflows=[Buys], activities=[charge]) as runtime:
@@ -103,7 +103,7 @@ async def test_a_paid_activity_is_not_asked_for_again_while_the_journal_fails(mo
 
 
 async def test_the_pauses_between_rebuilds_grow(caplog, monkeypatch):
-    monkeypatch.setattr("everact.actors.shard.FIRST_PAUSE", 0.002)
+    monkeypatch.setattr("everact.actors.rebuilding.FIRST_PAUSE", 0.002)
     Buys, charge, _calls = charging()
     store = FailingStore(MemoryJournal())
     async with Runtime(store, workflows=[Buys], activities=[charge]) as runtime:

@@ -59,7 +59,7 @@ async def rebuilding(runtime, store, clock):
     clock.running = True
     with pytest.raises(CommitUnknownError):
         await runtime.ref("a-0").signal(Adds.add, 100)
-    assert runtime._shard.is_rebuilding
+    assert runtime._shard.rebuilding.is_running
 
 
 async def test_the_loop_has_turns_and_messages_wait(window):
@@ -75,7 +75,7 @@ async def test_the_loop_has_turns_and_messages_wait(window):
         sent = [asyncio.ensure_future(ref.signal(Adds.add, 2)) for ref in refs]
         asked = asyncio.ensure_future(refs[3].execute_update(Adds.added, 1))
         turns = 0
-        while shard.is_rebuilding:
+        while shard.rebuilding.is_running:
             assert shard.actors == before  # all of the old ones, and none of the new
             assert not any(task.done() for task in sent)
             turns += 1
@@ -109,9 +109,9 @@ async def test_a_run_that_comes_into_memory_meanwhile_is_rebuilt_too(window):
         late = runtime.ref("a-9")
         sent = asyncio.ensure_future(late.signal(Adds.add, 6))
         await asyncio.sleep(0)
-        assert runtime._shard.is_rebuilding
+        assert runtime._shard.rebuilding.is_running
         (old,) = [actor for actor in runtime._shard.actors.values() if actor.workflow_id == "a-9"]
-        await until(lambda: not runtime._shard.is_rebuilding)
+        await until(lambda: not runtime._shard.rebuilding.is_running)
         clock.running = False
         assert runtime._shard.actors[old.key] is not old
         await sent
@@ -126,7 +126,7 @@ async def test_who_leaves_meanwhile_waits_for_it(window):
         await rebuilding(runtime, store, clock)
         sent = asyncio.ensure_future(refs[1].signal(Adds.add, 2))
         await asyncio.sleep(0)
-        assert runtime._shard.is_rebuilding
+        assert runtime._shard.rebuilding.is_running
     await sent
     async with hosted(journal, Adds, clock=clock) as runtime:
         await runtime.ref("a-1").signal(Adds.add, 4)

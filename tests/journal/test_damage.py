@@ -251,7 +251,7 @@ async def test_pages_that_lmdb_refuses_stop_compaction_and_the_writer_goes_on(
 ):
     """LMDB ends a transaction that meets such a page: the commit fails once, not for ever."""
     make_tiny(monkeypatch, WINDOW=20, CROWD=1000)
-    monkeypatch.setattr("everact.actors.shard.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("everact.actors.rebuilding.FIRST_PAUSE", 0.001)
     store = LmdbStore(tmp_journal, durability="os")
 
     def refuse(self, table, items):

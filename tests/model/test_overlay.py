@@ -158,7 +158,7 @@ async def commit_that_waits(store, clients, tasks):
 @pytest.mark.parametrize("seed", range(5))
 async def test_lists_agree_with_the_journal_whatever_is_held_or_fails(tmp_journal, monkeypatch, seed):
     make_tiny(monkeypatch, WINDOW=25)
-    monkeypatch.setattr("everact.actors.shard.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("everact.actors.rebuilding.FIRST_PAUSE", 0.001)
     rng = random.Random(seed)
     store = TroubledStore(LmdbStore(tmp_journal, durability="os"))
     async with hosted(store, Adds, Sleeps) as runtime:

@@ -139,7 +139,7 @@ class Round:
     async def _rebuilt(self):
         """After the second failure in a row the runtime pauses before it reads the journal again."""
         shard = self.runtime._shard
-        while shard.writer.error is not None or shard.is_rebuilding:
+        while shard.writer.error is not None or shard.rebuilding.is_running:
             await asyncio.sleep(0.001)
 
     def _next(self, *, retries_only=False):
