@@ -8,20 +8,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime, timedelta
-from os import PathLike, fspath
+from datetime import timedelta
+from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 from ..journal.clock import Clock, SystemClock
 from ..journal.codecs import PayloadCodec
 from ..journal.encryption import settle_encryption
 from ..journal.ids import random_id
-from ..journal.lmdb_store import MAP_SIZE, LmdbStore
 from ..journal.payload_limits import PayloadLimits
 from ..journal.payloads import PayloadConverter
-from ..journal.rewrite import Rewritten
-from ..journal.space import LEAST_QUOTA, SpaceLimits
 from ..journal.store import JournalStore
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from . import start_policies
@@ -31,13 +28,12 @@ from .activity_pool import ActivityPool
 from .addresses import SCHEME, AddressError, parse_address
 from .context import running_instance
 from .definitions import workflow_definition
-from .descriptions import WorkflowSummary, summary
 from .doors import NO_DOOR, open_door
 from .errors import RuntimeClosedError
 from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
 from .handles import WorkflowHandle
-from .housekeeping import SLICE
+from .journal_access import JournalAccess
 from .marks import Marks
 from .memos import encode_memo
 from .messenger import Messenger
@@ -46,29 +42,24 @@ from .options import (
     WATCHDOG,
     StartOptions,
     WatchdogLimits,
-    byte_count,
     check_request_id,
-    check_status,
     check_text,
     check_workflow_id,
     each_of,
     microseconds,
-    positive_count,
-    selection_of,
 )
 from .recovery import recover
 from .registry import Registry
 from .request_digests import request_digest
+from .runtime_settings import Durability, RuntimeSettings
 from .shard import MAX_CACHED, Shard
 from .source_check import check_workflows
 from .starting import start_run
-from .turn_guard import GUARDS, Guard, install_guards
+from .turn_guard import Guard, install_guards
 from .typing import R, Ts, W, WorkflowClass
 
-Durability = Literal["fsync", "os"]
 
-
-class Runtime(ActivityAccess):
+class Runtime(ActivityAccess, JournalAccess):
     """Durable workflows in one process.
 
     Use it as ``async with Runtime(...) as runtime``: entering opens the journal and carries on with every run
@@ -137,49 +128,30 @@ class Runtime(ActivityAccess):
             TypeError: An argument is of the wrong type.
             ValueError: A limit is not positive or too small, a text is empty, or a word is unknown.
         """
-        if not isinstance(journal, str | PathLike | JournalStore):
-            raise TypeError(f"journal must be a path or a store, not {journal!r}")
-        if journal == "":
-            raise ValueError("journal must name a directory, not ''")
-        positive_count("max_concurrent_activities", max_concurrent_activities)
-        positive_count("max_activity_threads", max_activity_threads)
-        positive_count("max_cached_workflows", max_cached_workflows)
-        if durability not in ("fsync", "os"):
-            raise ValueError(f"durability must be 'fsync' or 'os', not {durability!r}")
-        if guard not in GUARDS:
-            raise ValueError(f"guard must be 'warn', 'strict' or 'off', not {guard!r}")
-        if journal_quota is not None:
-            byte_count("journal_quota", journal_quota, LEAST_QUOTA)
-        if min_free_disk is not None:
-            byte_count("min_free_disk", min_free_disk, 0)
-        if watchdog is not None and not isinstance(watchdog, WatchdogLimits):
-            raise TypeError(f"watchdog must be a WatchdogLimits or None, not {watchdog!r}")
-        self._watchdog = watchdog
-        if not isinstance(door, bool):
-            raise TypeError(f"door must be True or False, not {door!r}")
-        self._has_door, self._door = door, NO_DOOR
-        self._space = SpaceLimits(journal_quota, min_free_disk)
-        self._grace = microseconds("grace", grace) / 1_000_000
-        self._journal = journal
-        self._durability: Durability = durability
-        self._clock = clock or SystemClock()
-        self._limits = (max_concurrent_activities, max_activity_threads)
-        self._max_cached = max_cached_workflows
-        self._codecs = tuple(each_of("codecs", codecs))
-        for codec in self._codecs:
-            if not isinstance(codec, PayloadCodec):
-                raise TypeError(f"codecs must be PayloadCodec objects, not {codec!r}")
-        if payload_limits is not None and not isinstance(payload_limits, PayloadLimits):
-            raise TypeError(f"payload_limits must be a PayloadLimits, not {payload_limits!r}")
-        self._payload_limits = payload_limits
+        self._settings = RuntimeSettings(
+            journal=journal,
+            durability=durability,
+            codecs=tuple(each_of("codecs", codecs)),
+            payload_limits=payload_limits,
+            max_concurrent_activities=max_concurrent_activities,
+            max_activity_threads=max_activity_threads,
+            max_cached_workflows=max_cached_workflows,
+            grace=microseconds("grace", grace) / 1_000_000,
+            journal_quota=journal_quota,
+            min_free_disk=min_free_disk,
+            watchdog=watchdog,
+            door=door,
+            clock=clock or SystemClock(),
+            guard=guard,
+        )
         self._converter = PayloadConverter(
             trust_pickle=trust_pickle, converters=each_of("converters", converters)
         )
         self._registry = Registry(each_of("workflows", workflows), each_of("activities", activities))
-        self._guard: Guard = guard
         check_workflows((definition.cls for definition in self._registry.workflows.values()), guard)
         install_guards(guard)
         self._shard: Shard | None = None
+        self._door = NO_DOOR
         self._leaving = False
         self._is_forsaken = False
         self._pid = 0
@@ -205,39 +177,34 @@ class Runtime(ActivityAccess):
         if self._shard is not None:
             raise RuntimeError("this Runtime is already entered; make another one")
         loop = asyncio.get_running_loop()
-        if isinstance(self._journal, JournalStore):
-            store = self._journal
-        else:
-            # The quota is the size of the map, so that nothing at all makes the file larger.
-            store = LmdbStore(
-                fspath(self._journal), map_size=self._space.map_size(MAP_SIZE), durability=self._durability
-            )
+        settings = self._settings
+        store = settings.open_store()
         try:
-            settle_encryption(store, self._codecs)
+            settle_encryption(store, settings.codecs)
             shard = Shard(
                 store,
                 loop,
-                self._clock,
+                settings.clock,
                 converter=self._converter,
                 workflows=self._registry.workflows,
                 activities=self._registry.activities,
-                limits=self._space,
-                codecs=self._codecs,
-                payload_limits=self._payload_limits,
-                max_cached=self._max_cached,
-                marks=Marks(self._clock, self._watchdog, sum(self._limits)),
-                guard=self._guard,
+                limits=settings.space,
+                codecs=settings.codecs,
+                payload_limits=settings.payload_limits,
+                max_cached=settings.max_cached_workflows,
+                marks=Marks(settings.clock, settings.watchdog, settings.max_attempts),
+                guard=settings.guard,
             )
             shard.dispatcher.pool = ActivityPool(
                 loop,
-                self._clock,
+                settings.clock,
                 self._converter,
                 shard.dispatcher.attempt_ended,
                 runtime=self,
                 coder=shard.coder,
                 marks=shard.marks,
-                max_async=self._limits[0],
-                max_threads=self._limits[1],
+                max_async=settings.max_concurrent_activities,
+                max_threads=settings.max_activity_threads,
             )
             recover(shard)
         except BaseException:
@@ -247,7 +214,7 @@ class Runtime(ActivityAccess):
         self._shard = shard
         self._pid = os.getpid()
         open_runtimes.add(self)
-        if self._has_door:
+        if settings.door:
             self._door = open_door(self, store)
         return self
 
@@ -265,10 +232,10 @@ class Runtime(ActivityAccess):
             shard.housekeeping.close(
                 RuntimeClosedError("the Runtime was left; what was asked for was not finished")
             )
-            await shard.dispatcher.pool.drain(self._grace)
+            await shard.dispatcher.pool.drain(self._settings.grace)
             if shard.isolation is not None:
                 shard.isolation.end()
-            await shard.idle(self._grace)
+            await shard.idle(self._settings.grace)
         finally:
             open_runtimes.discard(self)
             self._shard = None
@@ -434,96 +401,3 @@ class Runtime(ActivityAccess):
         else:
             handle = WorkflowHandle(self._messenger, check_workflow_id(workflow), None, definition)
         return handle
-
-    async def list_workflows(
-        self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
-    ) -> list[WorkflowSummary]:
-        """List durable runs, newest first.
-
-        Among many runs others have their turns meanwhile: each run is as it is when it is looked at, and those that
-        start later are left out.
-
-        Args:
-            workflow_type: Only this type.
-            status: Only this status: running, completed, failed, cancelled, terminated, quarantined, held, paused.
-            limit: At most so many, 1 or more.
-
-        Raises:
-            TypeError: The limit is no int.
-            ValueError: The limit is not positive, or the status is unknown.
-        """
-        check_status(status)
-        if limit is not None:
-            positive_count("limit", limit)
-        found: list[WorkflowSummary] = []
-        for number, row in enumerate(self._open().index.newest_first(), 1):
-            if limit is not None and len(found) >= limit:
-                break
-            if not number % SLICE:
-                await asyncio.sleep(0)
-                self._open()
-            if workflow_type in (None, row.workflow_type) and status in (None, row.status):
-                found.append(summary(row))
-        return found
-
-    async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
-        """Count durable runs; arguments and errors as for ``list_workflows``."""
-        check_status(status)
-        return self._open().index.count(workflow_type, status)
-
-    async def purge(
-        self,
-        *,
-        closed_before: datetime | None = None,
-        older_than: timedelta | float | None = None,
-        workflow_type: str | None = None,
-        status: str | None = None,
-        workflow_id: str | None = None,
-        dry_run: bool = False,
-    ) -> int:
-        """Delete closed runs for good, a few with each commit; returns once they are gone.
-
-        Open runs are never purged. If the program dies meanwhile, some runs are gone and the others are whole.
-
-        Args:
-            closed_before: Only runs that ended before this moment, which has a time zone.
-            older_than: Only runs that ended at least so long ago, a timedelta or seconds.
-            workflow_type: Only this type.
-            status: Only this status: completed, failed, cancelled or terminated.
-            workflow_id: Only runs of this id.
-            dry_run: Purge nothing, count only.
-
-        Returns:
-            How many runs were purged, or would be.
-
-        Raises:
-            TypeError: An argument is of the wrong type, or none chooses any runs.
-            ValueError: The moment has no time zone, the age is negative, or the status is not one of a closed run.
-            CommitUnknownError: A commit failed; which runs are gone is unknown. Repeat the call.
-        """
-        shard = self._open()
-        selection = selection_of(
-            shard.now(),
-            closed_before=closed_before,
-            older_than=older_than,
-            workflow_type=workflow_type,
-            status=status,
-            workflow_id=workflow_id,
-        )
-        return await shard.housekeeping.purge(selection, dry_run=dry_run)
-
-    async def compact_journal(self) -> Rewritten:
-        """Give the room of free pages in the journal's data file back to the disk, while everything goes on.
-
-        The file is written anew beside the old one, so there must be room for what it holds. At the end commits wait
-        some milliseconds.
-
-        Returns:
-            The sizes of the file before and after, in bytes.
-
-        Raises:
-            JournalAccessError: There is no room for the copy, it cannot be written, or a commit failed meanwhile; the
-                journal is as it was.
-            JournalError: The journal is in memory, or is being compacted already.
-        """
-        return await self._open().housekeeping.compact()

@@ -6,7 +6,7 @@ import pytest
 from support.hosting import hosted
 
 from everact import workflow
-from everact.actors import runtime as runtime_module
+from everact.actors import journal_access
 from everact.exceptions import RuntimeClosedError
 from everact.journal.memory_store import MemoryJournal
 
@@ -20,7 +20,7 @@ class Quick:
 
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch):
-    monkeypatch.setattr(runtime_module, "SLICE", 3)
+    monkeypatch.setattr(journal_access, "SLICE", 3)
 
 
 async def test_others_have_their_turns_meanwhile():
