@@ -11,8 +11,9 @@ from ..journal.fold import PendingActivity
 from ..journal.payloads import PayloadConverter
 from ..journal.writer import Raise
 from .activity_pool import CANCELLED, ActivityPoolInfo
+from .call_errors import ActivityNotPendingError
 from .completion_tokens import TaskToken, parse_token
-from .errors import ActivityCancelledError, ActivityNotPendingError
+from .errors import ActivityCancelledError
 from .failure_conversion import failure_of, with_source
 from .options import check_text, check_workflow_id, positive_count
 

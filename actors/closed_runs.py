@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..journal.run_row import RunRow
-from .errors import WorkflowNotFoundError
+from .call_errors import WorkflowNotFoundError
 from .workflow_actor import WorkflowActor
 
 if TYPE_CHECKING:

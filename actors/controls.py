@@ -8,7 +8,8 @@ from ..journal import events as ev
 from ..journal.fault_points import fault_point
 from ..journal.writer import Raise
 from .appending import write
-from .errors import WorkflowBacklogFullError, WorkflowNotRegisteredError, WorkflowStatusError
+from .call_errors import WorkflowBacklogFullError, WorkflowStatusError
+from .errors import WorkflowNotRegisteredError
 from .mailbox import MESSAGES, Reply
 from .stalls import append_release, append_status, refuse_stalled
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..journal import events as ev
 from ..journal.failures import one_line
 from ..journal.fold import RunState
-from .errors import NoDeadLetterError
+from .call_errors import NoDeadLetterError
 
 
 @dataclass(frozen=True)

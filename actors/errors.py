@@ -1,4 +1,4 @@
-"""What users of workflows meet: errors at the call, outcomes of runs, and failures inside workflow code.
+"""What users of workflows meet: names that nobody registered, outcomes of runs, and failures inside workflow code.
 
 ``args`` of each error are its constructor's arguments, so all of them can be pickled.
 """
@@ -12,7 +12,6 @@ from typing import Any
 
 from ..journal.errors import EveractError
 from ..journal.failures import Failure, class_names
-from ..journal.run_status import CLOSED
 from .options import microseconds
 
 
@@ -64,166 +63,6 @@ class ActivityNotRegisteredError(EveractError):
         )
 
 
-class WorkflowAlreadyStartedError(EveractError):
-    """The id is taken and the start options refuse it; nothing was written."""
-
-    def __init__(self, workflow_id: str, run_id: str, status: str) -> None:
-        super().__init__(workflow_id, run_id, status)
-        self.workflow_id = workflow_id
-        self.run_id = run_id
-        self.status = status
-
-    def __str__(self) -> str:
-        option = "if_closed" if self.status in CLOSED else "if_running"
-        choices = "'attach', 'replace'" if option == "if_running" else "'allow', 'attach', 'allow_if_failed'"
-        return (
-            f"workflow {self.workflow_id!r} already exists (run {self.run_id}, {self.status}) and {option} refuses "
-            f"it; nothing was started. Other choices: {option}={choices}."
-        )
-
-
-class WorkflowNotFoundError(EveractError):
-    """The journal has no run of this id."""
-
-    def __init__(self, workflow_id: str, run_id: str | None = None) -> None:
-        super().__init__(workflow_id, run_id)
-        self.workflow_id = workflow_id
-        self.run_id = run_id
-
-    def __str__(self) -> str:
-        run = f" with run id {self.run_id!r}" if self.run_id else ""
-        return f"no workflow {self.workflow_id!r}{run} in this journal: spawn it first, or check the id"
-
-
-class WorkflowPurgedError(WorkflowNotFoundError):
-    """A start or an update was sent again, but the run that got it has ended and was purged since; nothing was written.
-
-    To start the workflow anew, use another request id.
-    """
-
-    def __init__(self, workflow_id: str, request_id: str) -> None:
-        super().__init__(workflow_id)
-        self.args = (workflow_id, request_id)
-        self.request_id = request_id
-
-    def __str__(self) -> str:
-        return (
-            f"request {self.request_id!r} was handled by a run of workflow {self.workflow_id!r} that has ended and was "
-            f"purged: use another request id to ask again"
-        )
-
-
-class WorkflowTypeError(EveractError):
-    """The id belongs to a workflow of another type than the call asked for; nothing was written."""
-
-    def __init__(self, workflow_id: str, actual: str, wanted: str) -> None:
-        super().__init__(workflow_id, actual, wanted)
-        self.workflow_id = workflow_id
-        self.actual = actual
-        self.wanted = wanted
-
-    def __str__(self) -> str:
-        return f"workflow {self.workflow_id!r} is a {self.actual}, not a {self.wanted}: check the id and the class"
-
-
-class WorkflowClosedError(EveractError):
-    """The message came after the run had ended; it was not accepted."""
-
-    def __init__(self, workflow_id: str, run_id: str, status: str) -> None:
-        super().__init__(workflow_id, run_id, status)
-        self.workflow_id = workflow_id
-        self.run_id = run_id
-        self.status = status
-
-    def __str__(self) -> str:
-        return (
-            f"workflow {self.workflow_id!r} (run {self.run_id}) is {self.status}: it takes no more messages"
-        )
-
-
-class ActivityNotPendingError(EveractError):
-    """An attempt was to be completed from outside that nobody waits for any more; nothing was written.
-
-    It has ended, was given up after a limit, or was cancelled; or the very same answer was taken before.
-    """
-
-    def __init__(self, workflow_id: str, run_id: str, command: int, attempt: int) -> None:
-        super().__init__(workflow_id, run_id, command, attempt)
-        self.workflow_id = workflow_id
-        self.run_id = run_id
-        self.command = command
-        self.attempt = attempt
-
-    def __str__(self) -> str:
-        which = f"attempt {self.attempt} of " if self.attempt else ""
-        return (
-            f"workflow {self.workflow_id!r} (run {self.run_id}) does not wait for {which}activity command "
-            f"{self.command} any more: it has ended, was given up after a limit, or was cancelled"
-        )
-
-
-class WorkflowStatusError(EveractError):
-    """``resume`` is for paused runs and ``release`` for held and quarantined ones; nothing was written.
-
-    Attributes:
-        status: Of the run.
-        verb: What was asked for.
-        other: What lets the run go on.
-    """
-
-    def __init__(self, workflow_id: str, run_id: str, status: str, verb: str, other: str) -> None:
-        super().__init__(workflow_id, run_id, status, verb, other)
-        self.workflow_id = workflow_id
-        self.run_id = run_id
-        self.status = status
-        self.verb = verb
-        self.other = other
-
-    def __str__(self) -> str:
-        return (
-            f"workflow {self.workflow_id!r} (run {self.run_id}) is {self.status}, which {self.verb}() does not end: "
-            f"call {self.other}()"
-        )
-
-
-class WorkflowBacklogFullError(EveractError):
-    """The run takes no more messages for now, since too many wait already; nothing was written.
-
-    Attributes:
-        status: Of the run.
-        limit: How many may wait.
-    """
-
-    def __init__(self, workflow_id: str, run_id: str, status: str, limit: int) -> None:
-        super().__init__(workflow_id, run_id, status, limit)
-        self.workflow_id = workflow_id
-        self.run_id = run_id
-        self.status = status
-        self.limit = limit
-
-    def __str__(self) -> str:
-        why = "for a handler" if self.status == "running" else "until the run goes on"
-        return (
-            f"workflow {self.workflow_id!r} (run {self.run_id}, {self.status}) takes no more messages for now: "
-            f"{self.limit:,} wait {why}"
-        )
-
-
-class NoDeadLetterError(EveractError):
-    """The run has no dead letter of this number; nothing was written."""
-
-    def __init__(self, workflow_id: str, number: int) -> None:
-        super().__init__(workflow_id, number)
-        self.workflow_id = workflow_id
-        self.number = number
-
-    def __str__(self) -> str:
-        return (
-            f"event {self.number} of workflow {self.workflow_id!r} is no dead letter: redrive() takes the number of "
-            f"one of describe().dead_letters, a signal whose handler has failed"
-        )
-
-
 class UnknownHandlerError(EveractError):
     """The workflow has no signal, query or update of this name; nothing was written."""
 
@@ -238,21 +77,6 @@ class UnknownHandlerError(EveractError):
         return (
             f"workflow {self.workflow_type} has no {self.kind} {self.name!r}; "
             f"it has: {known_names(self.known)}"
-        )
-
-
-class RequestIdReusedError(EveractError):
-    """The request id was used before for another message; nothing was written."""
-
-    def __init__(self, request_id: str, workflow_id: str) -> None:
-        super().__init__(request_id, workflow_id)
-        self.request_id = request_id
-        self.workflow_id = workflow_id
-
-    def __str__(self) -> str:
-        return (
-            f"request id {self.request_id!r} was already used on workflow {self.workflow_id!r} with another name "
-            f"or other arguments: a repeat must be equal, a new message needs a new id"
         )
 
 

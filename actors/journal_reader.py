@@ -15,8 +15,8 @@ from ..journal.payloads import Payload, PayloadConverter
 from ..journal.run_index import RunIndex
 from ..journal.run_row import RunRow
 from . import descriptions
+from .call_errors import WorkflowNotFoundError
 from .descriptions import History, WorkflowDescription, WorkflowSummary, summary
-from .errors import WorkflowNotFoundError
 from .messenger import result_of
 from .options import check_status, positive_count
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..journal import events as ev
 from ..journal.errors import JournalCorruptError, JournalError
-from .errors import WorkflowNotFoundError
+from .call_errors import WorkflowNotFoundError
 from .marks import REPLAY
 from .replay import Replay
 from .workflow_instance import WorkflowCrashedError, WorkflowInstance

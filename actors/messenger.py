@@ -17,6 +17,7 @@ from ..journal.fold import STATUS_OF, RunState
 from ..journal.payloads import Payload, PayloadConverter, total_size
 from . import descriptions
 from .actor_coding import with_events
+from .call_errors import WorkflowClosedError, WorkflowTypeError
 from .dead_letters import find_letter
 from .definitions import MARK, HandlerDefinition, Mark, WorkflowDefinition
 from .descriptions import History, WorkflowDescription
@@ -27,11 +28,9 @@ from .errors import (
     UpdateFailedError,
     UpdateRejectedError,
     WorkflowCancelledError,
-    WorkflowClosedError,
     WorkflowFailedError,
     WorkflowNotRegisteredError,
     WorkflowTerminatedError,
-    WorkflowTypeError,
 )
 from .failure_conversion import error_of
 from .mailbox import Inspection, Mail, Query, UpdateReply

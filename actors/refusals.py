@@ -8,12 +8,8 @@ from ..journal import events as ev
 from ..journal.errors import EveractError, PayloadError
 from ..journal.failures import safe_message
 from ..journal.writer import Raise
-from .errors import (
-    ActivityNotPendingError,
-    UnknownHandlerError,
-    UpdateRejectedError,
-    WorkflowClosedError,
-)
+from .call_errors import ActivityNotPendingError, WorkflowClosedError
+from .errors import UnknownHandlerError, UpdateRejectedError
 from .mailbox import Reply
 
 if TYPE_CHECKING:

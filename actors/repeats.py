@@ -10,7 +10,7 @@ from ..journal.errors import JournalError
 from ..journal.payloads import Payload
 from ..journal.request_ids import Request
 from ..journal.writer import Raise
-from .errors import RequestIdReusedError, WorkflowNotFoundError, WorkflowPurgedError
+from .call_errors import RequestIdReusedError, WorkflowNotFoundError, WorkflowPurgedError
 from .mailbox import Reply, UpdateReply
 from .request_digests import request_digest
 from .stalls import refuse_stalled

@@ -34,13 +34,11 @@ from ..journal.store import JournalStore
 from ..journal.writer import Batch, GroupCommit
 from . import recovery
 from .asyncio_generators import give_back_generators, take_generators
+from .call_errors import WorkflowNotFoundError
 from .closed_runs import ClosedRuns
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .dispatcher import Dispatcher
-from .errors import (
-    RuntimeClosedError,
-    WorkflowNotFoundError,
-)
+from .errors import RuntimeClosedError
 from .event_coder import EventCoder
 from .horizon import Horizon
 from .housekeeping import Housekeeping

@@ -10,13 +10,13 @@ from ..journal import events as ev
 from ..journal.ids import random_id
 from ..journal.payloads import Payload, total_size
 from ..journal.writer import Raise
-from .definitions import WorkflowDefinition
-from .errors import (
+from .call_errors import (
     RequestIdReusedError,
     WorkflowAlreadyStartedError,
     WorkflowPurgedError,
     WorkflowTypeError,
 )
+from .definitions import WorkflowDefinition
 from .mailbox import Inspection
 from .memos import Memo
 from .options import IfClosed, IfRunning

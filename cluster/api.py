@@ -18,7 +18,8 @@ from aiohttp import web
 
 from .._version import __version__
 from ..actors.call_codec import CallCodec
-from ..actors.errors import ResultTimeoutError, WorkflowTypeError
+from ..actors.call_errors import WorkflowTypeError
+from ..actors.errors import ResultTimeoutError
 from ..actors.handles import WorkflowHandle
 from ..actors.options import QUERY_TIMEOUT
 from ..actors.runtime import Runtime

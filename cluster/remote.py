@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..actors.call_codec import CallCodec
+from ..actors.call_errors import WorkflowClosedError
 from ..actors.definitions import WorkflowDefinition
 from ..actors.descriptions import History, WorkflowDescription
-from ..actors.errors import ResultTimeoutError, WorkflowClosedError
+from ..actors.errors import ResultTimeoutError
 from ..actors.messenger import handler_name
 from ..actors.options import check_request_id, check_text, microseconds, positive_count
 from ..actors.repeats import VERBS

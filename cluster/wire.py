@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..actors import addresses, context, event_loop
+from ..actors import addresses, call_errors, context, event_loop
 from ..actors import errors as actor_errors
 from ..actors.descriptions import History, WorkflowDescription, WorkflowSummary
 from ..actors.failure_conversion import error_of, failure_of
@@ -35,7 +35,7 @@ from_json = msgspec.json.Decoder().decode
 #: The errors that a caller in another process gets as what they are.
 ERRORS: Mapping[str, type[Exception]] = {
     name: cls
-    for module in (journal_errors, actor_errors, addresses, context, event_loop, errors)
+    for module in (journal_errors, actor_errors, call_errors, addresses, context, event_loop, errors)
     for name, cls in vars(module).items()
     if isinstance(cls, type) and issubclass(cls, EveractError)
 } | {cls.__name__: cls for cls in (TypeError, ValueError, TimeoutError)}
@@ -47,16 +47,16 @@ _STATUS: dict[type[Exception], int] = {
     journal_errors.PayloadError: 400,
     actor_errors.RegistrationError: 400,
     errors.CallRefusedError: 400,
-    actor_errors.WorkflowNotFoundError: 404,
+    call_errors.WorkflowNotFoundError: 404,
     actor_errors.WorkflowNotRegisteredError: 404,
     actor_errors.UnknownHandlerError: 404,
-    actor_errors.NoDeadLetterError: 404,
-    actor_errors.WorkflowAlreadyStartedError: 409,
-    actor_errors.WorkflowClosedError: 409,
-    actor_errors.WorkflowTypeError: 409,
-    actor_errors.WorkflowStatusError: 409,
-    actor_errors.WorkflowBacklogFullError: 429,
-    actor_errors.RequestIdReusedError: 409,
+    call_errors.NoDeadLetterError: 404,
+    call_errors.WorkflowAlreadyStartedError: 409,
+    call_errors.WorkflowClosedError: 409,
+    call_errors.WorkflowTypeError: 409,
+    call_errors.WorkflowStatusError: 409,
+    call_errors.WorkflowBacklogFullError: 429,
+    call_errors.RequestIdReusedError: 409,
     actor_errors.WorkflowQuarantinedError: 409,
     actor_errors.WorkflowHeldError: 409,
     actor_errors.WorkflowFailedError: 422,

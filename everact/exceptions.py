@@ -1,11 +1,22 @@
 """Every error that Everact raises on purpose, ``EveractError`` being the root of all; and its warning."""
 
 from .actors.addresses import AddressError
+from .actors.call_errors import (
+    ActivityNotPendingError,
+    NoDeadLetterError,
+    RequestIdReusedError,
+    WorkflowAlreadyStartedError,
+    WorkflowBacklogFullError,
+    WorkflowClosedError,
+    WorkflowNotFoundError,
+    WorkflowPurgedError,
+    WorkflowStatusError,
+    WorkflowTypeError,
+)
 from .actors.context import NotInActivityError, NotInWorkflowError
 from .actors.errors import (
     ActivityCancelledError,
     ActivityError,
-    ActivityNotPendingError,
     ActivityNotRegisteredError,
     ActivityTimeoutError,
     ApplicationError,
@@ -13,12 +24,10 @@ from .actors.errors import (
     DeterminismWarning,
     FailureError,
     FailureGroupError,
-    NoDeadLetterError,
     NondeterminismError,
     ProcessDiedError,
     QueryFailedError,
     RegistrationError,
-    RequestIdReusedError,
     ResultTimeoutError,
     RuntimeClosedError,
     TurnBlockedError,
@@ -26,19 +35,12 @@ from .actors.errors import (
     UpdateCutError,
     UpdateFailedError,
     UpdateRejectedError,
-    WorkflowAlreadyStartedError,
-    WorkflowBacklogFullError,
     WorkflowCancelledError,
-    WorkflowClosedError,
     WorkflowFailedError,
     WorkflowHeldError,
-    WorkflowNotFoundError,
     WorkflowNotRegisteredError,
-    WorkflowPurgedError,
     WorkflowQuarantinedError,
-    WorkflowStatusError,
     WorkflowTerminatedError,
-    WorkflowTypeError,
 )
 from .actors.event_loop import ForbiddenInWorkflowError, ReadOnlyError
 from .cluster.errors import CallRefusedError, CallTimeoutError, RuntimeUnreachableError
