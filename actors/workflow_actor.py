@@ -30,7 +30,6 @@ from .mailbox import (
     CONTROLS,
     DELIVERED,
     FENCED,
-    MESSAGES,
     OUTCOMES,
     REPEATABLE,
     URGENT,
@@ -40,6 +39,7 @@ from .mailbox import (
     Reply,
 )
 from .queries import answer_query
+from .received_inputs import deliver_unread, receive_first, wait_for_disk
 from .refusals import refuse_closed, refuse_stale
 from .repeats import answered_before
 from .restarts import Restarts, crash_over
@@ -76,6 +76,9 @@ class WorkflowActor:
         batch: The batch that holds its newest record.
         coding: Its way through the payload codecs; None when the runtime has none.
         attempts: Its attempts in hand, by command number.
+        unread_numbers: Event numbers of received inputs, oldest first; may hold some that have been delivered.
+        last_turn: The oldest received input and those that it ends the run with, once that is known.
+        is_waiting_for_disk: It goes on once what it has received is durable.
         is_wary: Its start has killed the process before it was durable.
         outcomes: Results of attempts whose records are not durable yet, by command number.
         tried: It has had its one try of this start, or needs none.
@@ -90,17 +93,16 @@ class WorkflowActor:
     """
 
     __slots__ = (
-        "_backlog",
-        "_is_waiting",
-        "_last_turn",
         "attempts",
         "batch",
         "coding",
         "definition",
         "early",
         "instance",
+        "is_waiting_for_disk",
         "is_wary",
         "key",
+        "last_turn",
         "mailbox",
         "outcomes",
         "queued",
@@ -111,6 +113,7 @@ class WorkflowActor:
         "shard",
         "state",
         "tried",
+        "unread_numbers",
         "unreadable",
         "update_waiters",
         "workflow_id",
@@ -126,15 +129,15 @@ class WorkflowActor:
         self.state = RunState()
         self.instance: WorkflowInstance | None = None
         self.mailbox: deque[tuple[Mail, Reply]] = deque()
-        self._backlog: deque[int] = deque()
+        self.unread_numbers: deque[int] = deque()
         self.batch: Batch = DURABLE
         self.coding = None if shard.coder is None else ActorCoding(self, shard.coder)
         self.outcomes: dict[int, Any] = {}
         self.tried = True
         self.unreadable = False
         self.is_wary = bool(shard.marks.wary) and label_of(workflow_id) in shard.marks.wary
-        self._is_waiting = False
-        self._last_turn: tuple[int, list[int]] | None = None
+        self.is_waiting_for_disk = False
+        self.last_turn: tuple[int, list[int]] | None = None
         self.replay: Replay | None = None
         self.attempts: dict[int, Attempt] = {}
         self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
@@ -253,9 +256,9 @@ class WorkflowActor:
                     return False
                 if self.state.unread and self.delivers and not self._is_urgent():
                     if self.is_careful and not self.batch.durable:
-                        self._wait_for_disk()
+                        wait_for_disk(self)
                         return False
-                    self._deliver_unread()
+                    deliver_unread(self)
                     continue
                 if self.early and not self.has_yet_to_begin():
                     self.mailbox.extend(self.early)
@@ -345,7 +348,7 @@ class WorkflowActor:
             restarts = self.restarts
             if state.stall is None and state.pause is None and (restarts is None or not restarts.is_waiting):
                 if (self.is_wary or state.blame) and self.is_careful:
-                    self._receive(event, reply)
+                    receive_first(self, event, reply)
                 else:
                     self._deliver(event, reply)
             else:
@@ -380,23 +383,6 @@ class WorkflowActor:
         """Whether what comes in is made durable before the code sees it."""
         return self.is_wary or (bool(self.state.blame) and is_suspect(self.state))
 
-    def _receive(self, event: Any, reply: Reply) -> None:
-        if type(event) is ev.UpdateReceived and not is_valid(
-            self, self.instance or self.load(), event, reply
-        ):
-            return
-        write(self, ev.Received((event,)), self.shard.now(), reply)
-
-    def _wait_for_disk(self) -> None:
-        if not self._is_waiting:
-            self._is_waiting = True
-            self.batch.after(self._go_on)
-
-    def _go_on(self) -> None:
-        self._is_waiting = False
-        if not self.queued:
-            self.shard.enqueue(self)
-
     # --- turns
 
     def _deliver(self, event: Any, reply: Reply) -> None:
@@ -430,54 +416,6 @@ class WorkflowActor:
             raise
         else:
             write(self, turn, at, reply, body)
-
-    def _deliver_unread(self) -> None:
-        """Deliver the oldest received input; messages with the start (R1 a) or before the end (R1 b) together."""
-        unread = self.state.unread
-        backlog = self._backlog
-        while not backlog or backlog[0] not in unread:  # those that went with others
-            if backlog:
-                backlog.popleft()
-            else:
-                backlog.extend(unread)
-        first = backlog[0]
-        numbers = [first]
-        if type(unread[first]) is ev.WorkflowStarted:
-            numbers += [n for n, event in unread.items() if type(event) in MESSAGES]
-        at = self.shard.now()
-        try:
-            if self._last_turn is not None and self._last_turn[0] == first:
-                numbers = self._last_turn[1]  # begun before, and found to be the last one
-                outputs, ended = self._turn_of(numbers, at)
-            else:
-                outputs, ended = self._turn_of(numbers, at)
-                delivered = set(numbers)
-                later = [n for n, e in unread.items() if n not in delivered and type(e) in MESSAGES]
-                if ended and later:
-                    self.drop_instance()
-                    # A message among messages keeps its place (R2); any other input comes after them.
-                    numbers = [*numbers, *later] if type(unread[first]) in MESSAGES else [*later, *numbers]
-                    self._last_turn = (first, numbers)
-                    outputs, ended = self._turn_of(numbers, at)
-            turn = ev.Turn((), tuple(outputs), tuple(numbers))
-            body = encoded(self, turn) if self.coding is None else b""
-        except WorkflowCrashedError as crash:
-            crash_over(self, crash, None, None)
-        except (PausedError, ReplayingError):
-            raise
-        except BaseException:  # KeyboardInterrupt: the turn never was
-            self.drop_instance()
-            raise
-        else:
-            self.is_wary = False
-            self._last_turn = None
-            write(self, turn, at, None, body)
-
-    def _turn_of(self, numbers: list[int], at: int) -> tuple[list[Any], bool]:
-        instance = self.instance or self.load()
-        unread = self.state.unread if self.coding is None else self.coding.unread()
-        outputs = run_turn(self, instance, at, [Delivery(n, unread[n], was_received=True) for n in numbers])
-        return outputs, instance.outcome is not None
 
     def load(self) -> WorkflowInstance:
         """Make the instance; errors as of ``load_code``."""

@@ -1,0 +1,87 @@
+"""Inputs that are in the journal before the code sees them, and the turns that they get."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..journal import events as ev
+from .actor_coding import PausedError
+from .appending import encoded, write
+from .loading import ReplayingError
+from .mailbox import MESSAGES, Reply
+from .restarts import crash_over
+from .running import is_valid, run_turn
+from .workflow_instance import Delivery, WorkflowCrashedError
+
+if TYPE_CHECKING:
+    from .workflow_actor import WorkflowActor
+
+
+def receive_first(actor: WorkflowActor, event: Any, reply: Reply) -> None:
+    """Journal an input of a run whose code has perhaps killed the process (R12); it is delivered once durable."""
+    if type(event) is ev.UpdateReceived and not is_valid(actor, actor.instance or actor.load(), event, reply):
+        return
+    write(actor, ev.Received((event,)), actor.shard.now(), reply)
+
+
+def wait_for_disk(actor: WorkflowActor) -> None:
+    """Go on with the run once its newest record is durable."""
+    if not actor.is_waiting_for_disk:
+        actor.is_waiting_for_disk = True
+        actor.batch.after(_go_on, actor)
+
+
+def _go_on(actor: WorkflowActor) -> None:
+    actor.is_waiting_for_disk = False
+    if not actor.queued:
+        actor.shard.enqueue(actor)
+
+
+def deliver_unread(actor: WorkflowActor) -> None:
+    """Deliver the oldest received input; messages with the start (R1 a) or before the end (R1 b) together."""
+    unread = actor.state.unread
+    backlog = actor.unread_numbers
+    while not backlog or backlog[0] not in unread:  # those that went with others
+        if backlog:
+            backlog.popleft()
+        else:
+            backlog.extend(unread)
+    first = backlog[0]
+    numbers = [first]
+    if type(unread[first]) is ev.WorkflowStarted:
+        numbers += [n for n, event in unread.items() if type(event) in MESSAGES]
+    at = actor.shard.now()
+    try:
+        if actor.last_turn is not None and actor.last_turn[0] == first:
+            numbers = actor.last_turn[1]  # begun before, and found to be the last one
+            outputs, ended = _turn_of(actor, numbers, at)
+        else:
+            outputs, ended = _turn_of(actor, numbers, at)
+            delivered = set(numbers)
+            later = [n for n, e in unread.items() if n not in delivered and type(e) in MESSAGES]
+            if ended and later:
+                actor.drop_instance()
+                # A message among messages keeps its place (R2); any other input comes after them.
+                numbers = [*numbers, *later] if type(unread[first]) in MESSAGES else [*later, *numbers]
+                actor.last_turn = (first, numbers)
+                outputs, ended = _turn_of(actor, numbers, at)
+        turn = ev.Turn((), tuple(outputs), tuple(numbers))
+        body = encoded(actor, turn) if actor.coding is None else b""
+    except WorkflowCrashedError as crash:
+        crash_over(actor, crash, None, None)
+    except (PausedError, ReplayingError):
+        raise
+    except BaseException:  # KeyboardInterrupt: the turn never was
+        actor.drop_instance()
+        raise
+    else:
+        actor.is_wary = False
+        actor.last_turn = None
+        write(actor, turn, at, None, body)
+
+
+def _turn_of(actor: WorkflowActor, numbers: list[int], at: int) -> tuple[list[Any], bool]:
+    instance = actor.instance or actor.load()
+    unread = actor.state.unread if actor.coding is None else actor.coding.unread()
+    outputs = run_turn(actor, instance, at, [Delivery(n, unread[n], was_received=True) for n in numbers])
+    return outputs, instance.outcome is not None
