@@ -27,8 +27,8 @@ from .attempt_outcomes import too_large
 from .event_coder import EventCoder
 from .mailbox import MESSAGES, OUTCOMES, Mail, Reply
 from .restarts import crash_over
+from .run_end import WorkflowCrashedError
 from .stalls import append_stall, stall_failure
-from .workflow_instance import WorkflowCrashedError
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor

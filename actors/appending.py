@@ -13,8 +13,8 @@ from ..journal.request_ids import Request
 from ..journal.run_status import status_flags
 from ..journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 from .mailbox import DELIVERED, OUTCOMES, Reply, UpdateReply
+from .run_end import WorkflowCrashedError
 from .turn_effects import EFFECTS, SHOWN
-from .workflow_instance import WorkflowCrashedError
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor

@@ -10,7 +10,8 @@ from ..journal.errors import JournalCorruptError, JournalError
 from .call_errors import WorkflowNotFoundError
 from .marks import REPLAY
 from .replay import Replay
-from .workflow_instance import WorkflowCrashedError, WorkflowInstance
+from .run_end import WorkflowCrashedError
+from .workflow_instance import WorkflowInstance
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor

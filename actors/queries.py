@@ -11,9 +11,9 @@ from .actor_coding import PausedError
 from .errors import QueryFailedError
 from .mailbox import Query, Reply
 from .restarts import crash_of_query
+from .run_end import WorkflowCrashedError
 from .running import answer_of
 from .stalls import refuse_stalled
-from .workflow_instance import WorkflowCrashedError
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor

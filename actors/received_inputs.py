@@ -10,8 +10,9 @@ from .appending import encoded, write
 from .loading import ReplayingError
 from .mailbox import MESSAGES, Reply
 from .restarts import crash_over
+from .run_end import WorkflowCrashedError
 from .running import is_valid, run_turn
-from .workflow_instance import Delivery, WorkflowCrashedError
+from .workflow_instance import Delivery
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor

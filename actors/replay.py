@@ -8,7 +8,8 @@ from ..journal import events as ev
 from ..journal.clock import Clock, SystemClock
 from .errors import NondeterminismError
 from .places import suspended_at
-from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
+from .run_end import WorkflowCrashedError
+from .workflow_instance import Delivery, WorkflowInstance
 
 #: A replay lets the host's loop have its turn after so many seconds, and looks at the clock after so many records.
 SLICE = 0.005

@@ -17,8 +17,8 @@ from ..journal.fault_points import fault_point
 from ..supervision.strategies import OneForOne, RestartLimit
 from .appending import write
 from .mailbox import Query, Reply
+from .run_end import WorkflowCrashedError
 from .stalls import stall_failure, stall_run
-from .workflow_instance import WorkflowCrashedError
 
 log = logging.getLogger("everact.runtime")
 

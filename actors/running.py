@@ -17,7 +17,8 @@ from .errors import ProcessDiedError, QueryFailedError
 from .mailbox import Query, Reply
 from .marks import QUERY, START, TURN, VALIDATOR, TurnBroken
 from .refusals import reject_update
-from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
+from .run_end import WorkflowCrashedError
+from .workflow_instance import Delivery, WorkflowInstance
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor

@@ -43,9 +43,10 @@ from .received_inputs import deliver_unread, receive_first, wait_for_disk
 from .refusals import refuse_closed, refuse_stale
 from .repeats import answered_before
 from .restarts import Restarts, crash_over
+from .run_end import WorkflowCrashedError
 from .running import is_valid, run_turn
 from .stalls import stall_run
-from .workflow_instance import Delivery, WorkflowCrashedError, WorkflowInstance
+from .workflow_instance import Delivery, WorkflowInstance
 
 log = logging.getLogger("everact.runtime")
 

@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 
 from ..journal import events as ev
 from ..journal.errors import PayloadDecodeError
-from ..journal.failures import clean
 from ..journal.payloads import Payload, PayloadConverter
 from .asyncio_forbidden import read_only
 from .commands import CommandFuture, Decode, DurableTimer
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .errors import ActivityNotRegisteredError
-from .event_loop import TurnAborted, WorkflowLoop
-from .failure_conversion import error_of, failure_of, is_failure
-from .handlers import MessageHandlers, suppressed
+from .event_loop import WorkflowLoop
+from .failure_conversion import error_of
+from .handlers import MessageHandlers
 from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
 from .randomness import Randomness
+from .run_end import WorkflowCrashedError, end_run, failed_outcome
 from .turn_guard import Guard
 
 log = logging.getLogger("everact.runtime")
@@ -45,20 +45,6 @@ class Delivery(NamedTuple):
     number: int
     event: ev.Event
     was_received: bool = False
-
-
-class WorkflowCrashedError(Exception):
-    """The turn cannot be kept: the code raised what is no failure, or cannot read its history.
-
-    Attributes:
-        kind: ``quarantined`` or ``held``.
-        error: What was raised.
-    """
-
-    def __init__(self, kind: str, error: BaseException) -> None:
-        super().__init__(kind, error)
-        self.kind = kind
-        self.error = error
 
 
 class WorkflowInstance:
@@ -173,7 +159,7 @@ class WorkflowInstance:
                 self._settle()
                 if self.outcome is None and self._main is not None and self._main.done():
                     self.loop.close_generators()
-                    self._end(self._main)
+                    end_run(self, self._main)
         except (WorkflowCrashedError, KeyboardInterrupt):
             raise
         except PayloadDecodeError as error:
@@ -193,7 +179,7 @@ class WorkflowInstance:
         try:
             self._object = cls(*args) if self._definition.takes_args else cls()
         except Exception as error:  # noqa: BLE001  (as if run had raised it)
-            self.outcome = self._failed(error)
+            self.outcome = failed_outcome(self, error)
             self._outputs += [self.handlers.refused(delivery, error) for delivery in deliveries[1:]]
             self._outputs.append(self.outcome)
             return
@@ -222,60 +208,6 @@ class WorkflowInstance:
                 woken = True
             del self._conditions[future]
         return woken
-
-    def _end(self, main: asyncio.Task[Any]) -> None:
-        """Turn the end of main into the outcome."""
-        error = None if main.cancelled() else main.exception()  # looked at from here on
-        self._note_unseen_failures()
-        if main.cancelled():
-            if not self.cancel_requested:
-                message = "a CancelledError left the workflow's run, but nobody has asked the run to cancel"
-                self.outcome = self._failed(asyncio.CancelledError(message))
-            else:
-                self.outcome = ev.WorkflowCancelled(self._cancel_reason)
-        elif error is None:
-            try:
-                payload = self._definition.codec.encode_result(self._converter, main.result())
-                self.outcome = ev.WorkflowCompleted(payload)
-            except Exception as unfit:  # noqa: BLE001  (a result without a stored form is a fault of run)
-                self.outcome = self._failed(unfit)
-        else:
-            self.outcome = self._failed(error)
-        self._outputs.append(self.outcome)
-        if not self.replaying:
-            self.pending.clear()  # commands that nobody has awaited say so now
-        if self.handlers.running:
-            self._log(
-                logging.WARNING,
-                f"ended while {self.handlers.running} of its handlers were running; await "
-                f"workflow.wait_condition(workflow.all_handlers_finished) before returning",
-            )
-
-    def _failed(self, error: BaseException) -> ev.WorkflowFailed:
-        """What an error that left the code makes of the run.
-
-        Raises:
-            WorkflowCrashedError: It is no failure, and the type does not say ``on_crash="fail"``.
-        """
-        if is_failure(error):
-            return ev.WorkflowFailed(failure_of(error, self._converter), suppressed(self._outputs))
-        if self._definition.on_crash == "fail" and not isinstance(error, TurnAborted):
-            failure = failure_of(error, self._converter, kind="crash")
-            return ev.WorkflowFailed(failure, suppressed(self._outputs))
-        raise WorkflowCrashedError("quarantined", error)
-
-    def _note_unseen_failures(self) -> None:
-        """Record what tasks of the run raised that no code has looked at (R7)."""
-        for task in self.loop.unseen_failures():
-            task._log_traceback = False
-            error = task.exception()
-            assert error is not None
-            self._outputs.append(ev.TaskFailed(clean(task.get_name()), failure_of(error, self._converter)))
-            message = (
-                f"ended, and nobody has looked at what its task {task.get_name()!r} raised: await the tasks that "
-                f"you start"
-            )
-            self._log(logging.ERROR, message, error)
 
     def _log(self, level: int, message: str, error: BaseException | None = None) -> None:
         """Log something about the run once its turn is durable; never on replay."""

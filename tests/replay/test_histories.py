@@ -9,7 +9,8 @@ from support.wait_workflows import Waits
 from everact import workflow
 from everact.actors.definitions import activity_definition, workflow_definition
 from everact.actors.replay import replay
-from everact.actors.workflow_instance import WorkflowCrashedError, WorkflowInstance
+from everact.actors.run_end import WorkflowCrashedError
+from everact.actors.workflow_instance import WorkflowInstance
 from everact.exceptions import NondeterminismError, PayloadDecodeError
 from everact.journal import events as ev
 from everact.journal.fold import RunState

@@ -360,7 +360,8 @@ def replay_all(path, workflows, activities):
     """Replay every run that a journal holds; yields its id and its outcome, or the error."""
     from everact.actors.definitions import activity_definition, workflow_definition
     from everact.actors.replay import replay
-    from everact.actors.workflow_instance import WorkflowCrashedError, WorkflowInstance
+    from everact.actors.run_end import WorkflowCrashedError
+    from everact.actors.workflow_instance import WorkflowInstance
     from everact.journal.lmdb_store import LmdbStore
     from everact.journal.loading import load
     from everact.journal.payloads import PayloadConverter

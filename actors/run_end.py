@@ -1,0 +1,91 @@
+"""How a run ends by itself: what its code returned or raised becomes the outcome; or the turn is one that crashed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ..journal import events as ev
+from ..journal.failures import clean
+from .event_loop import TurnAborted
+from .failure_conversion import failure_of, is_failure
+from .handlers import suppressed
+
+if TYPE_CHECKING:
+    from .workflow_instance import WorkflowInstance
+
+
+class WorkflowCrashedError(Exception):
+    """The turn cannot be kept: the code raised what is no failure, or cannot read its history.
+
+    Attributes:
+        kind: ``quarantined`` or ``held``.
+        error: What was raised.
+    """
+
+    def __init__(self, kind: str, error: BaseException) -> None:
+        super().__init__(kind, error)
+        self.kind = kind
+        self.error = error
+
+
+def end_run(run: WorkflowInstance, main: asyncio.Task[Any]) -> None:
+    """Turn the end of main into the outcome.
+
+    Raises:
+        WorkflowCrashedError: As of ``failed_outcome``.
+    """
+    error = None if main.cancelled() else main.exception()  # looked at from here on
+    _note_unseen_failures(run)
+    if main.cancelled():
+        if not run.cancel_requested:
+            message = "a CancelledError left the workflow's run, but nobody has asked the run to cancel"
+            run.outcome = failed_outcome(run, asyncio.CancelledError(message))
+        else:
+            run.outcome = ev.WorkflowCancelled(run._cancel_reason)
+    elif error is None:
+        try:
+            payload = run._definition.codec.encode_result(run._converter, main.result())
+            run.outcome = ev.WorkflowCompleted(payload)
+        except Exception as unfit:  # noqa: BLE001  (a result without a stored form is a fault of run)
+            run.outcome = failed_outcome(run, unfit)
+    else:
+        run.outcome = failed_outcome(run, error)
+    run._outputs.append(run.outcome)
+    if not run.replaying:
+        run.pending.clear()  # commands that nobody has awaited say so now
+    if run.handlers.running:
+        run._log(
+            logging.WARNING,
+            f"ended while {run.handlers.running} of its handlers were running; await "
+            f"workflow.wait_condition(workflow.all_handlers_finished) before returning",
+        )
+
+
+def failed_outcome(run: WorkflowInstance, error: BaseException) -> ev.WorkflowFailed:
+    """What an error that left the code makes of the run.
+
+    Raises:
+        WorkflowCrashedError: It is no failure, and the type does not say ``on_crash="fail"``.
+    """
+    if is_failure(error):
+        return ev.WorkflowFailed(failure_of(error, run._converter), suppressed(run._outputs))
+    if run._definition.on_crash == "fail" and not isinstance(error, TurnAborted):
+        failure = failure_of(error, run._converter, kind="crash")
+        return ev.WorkflowFailed(failure, suppressed(run._outputs))
+    raise WorkflowCrashedError("quarantined", error)
+
+
+def _note_unseen_failures(run: WorkflowInstance) -> None:
+    """Record what tasks of the run raised that no code has looked at (R7)."""
+    for task in run.loop.unseen_failures():
+        task._log_traceback = False
+        error = task.exception()
+        assert error is not None
+        run._outputs.append(ev.TaskFailed(clean(task.get_name()), failure_of(error, run._converter)))
+        message = (
+            f"ended, and nobody has looked at what its task {task.get_name()!r} raised: await the tasks that "
+            f"you start"
+        )
+        run._log(logging.ERROR, message, error)
