@@ -11,7 +11,6 @@ import contextvars
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,14 +24,12 @@ from ..journal.fold import LOST
 from ..journal.payloads import Payload, PayloadConverter, total_size
 from .activity_info import attempt_failure, info_of, timeout_failure
 from .attempts import Attempt, AttemptDeadlines
-from .context import ActivityContext, CompleteAsyncError, current_activity
+from .context import DETACHED, ActivityContext, CompleteAsyncError, current_activity
 from .event_coder import EventCoder
-from .failure_conversion import plain_failure
 from .heartbeats import NOTE_INTERVAL, HeartbeatWatch
 from .marks import Marks
 from .notices import Notice
-from .thread_interrupts import ThreadInterrupt
-from .thread_pool import ThreadPool, Worker
+from .thread_attempts import ThreadAttempts
 
 if TYPE_CHECKING:
     from .activity import ActivityInfo
@@ -46,8 +43,6 @@ QUIET_GRACE = 1.0
 #: How long what is cut has for its ``finally`` blocks, in seconds.
 CUT_PATIENCE = 1.0
 
-#: An attempt's code has returned, and somebody else completes it.
-DETACHED = CompleteAsyncError()
 #: An attempt was asked to stop before its code had begun.
 CANCELLED = Failure("CancelledError", class_names(asyncio.CancelledError), kind="cancelled")
 #: What an attempt comes to; a PayloadCodecError is that its arguments could not be decoded.
@@ -80,7 +75,7 @@ class ActivityPool:
     Attributes:
         runtime: The runtime that it belongs to.
         leaving: Tells running code that the runtime is being left.
-        lost_threads: Names of threads that did not end after their attempt's limit.
+        threads: The attempts that run in threads, or wait for one.
     """
 
     def __init__(
@@ -105,12 +100,10 @@ class ActivityPool:
         self._coder = coder
         self._marks = marks
         self._free_async = max_async
-        self._free_threads = max_threads
         self._waiting_async: deque[Attempt] = deque()
-        self._waiting_threads: deque[Attempt] = deque()
         self._deadlines = AttemptDeadlines(loop, clock, self._expired)
         self.heartbeats = HeartbeatWatch(loop, clock, self._silent)
-        self._threads = ThreadPool()
+        self.threads = ThreadAttempts(self, max_threads)
         # Every attempt begins with what the program had set when it entered the runtime, and with nothing of
         # the attempt or message that happened to start it.
         self._context = contextvars.copy_context()
@@ -119,7 +112,6 @@ class ActivityPool:
         self._all_gone: asyncio.Future[None] | None = None
         self._cut: set[Attempt] = set()
         self._accepting = True
-        self.lost_threads: list[str] = []
 
     def submit(self, attempt: Attempt) -> None:
         """Start an attempt, now or as soon as a slot is free."""
@@ -130,10 +122,8 @@ class ActivityPool:
                 self._start_async(attempt)
             else:
                 self._waiting_async.append(attempt)
-        elif self._free_threads:
-            self._start_thread(attempt)
         else:
-            self._waiting_threads.append(attempt)
+            self.threads.submit(attempt)
 
     def withdraw(self, attempt: Attempt) -> None:
         """Nobody wants the result any more: stop the attempt if it can be stopped."""
@@ -226,15 +216,15 @@ class ActivityPool:
             len(self._running) - threads,
             _count(self._waiting_async),
             threads,
-            _count(self._waiting_threads),
-            tuple(self.lost_threads),
+            _count(self.threads.waiting),
+            tuple(self.threads.lost),
         )
 
     def accept_no_more(self) -> None:
         """Start nothing from now on; what waits for a slot stays pending in the journal."""
         self._accepting = False
         self._waiting_async.clear()
-        self._waiting_threads.clear()
+        self.threads.waiting.clear()
 
     async def drain(self, grace: float) -> int:
         """Start nothing more, and let what runs go on for ``grace`` seconds.
@@ -273,7 +263,7 @@ class ActivityPool:
         """Let go of threads and deadlines."""
         self._deadlines.close()
         self.heartbeats.close()
-        self._threads.close()
+        self.threads.close()
 
     # --- on the loop
 
@@ -351,10 +341,7 @@ class ActivityPool:
             attempt = self._waiting_async.popleft()
             if not attempt.ended:
                 self._start_async(attempt)
-        while self._waiting_threads and self._free_threads:
-            attempt = self._waiting_threads.popleft()
-            if not attempt.ended:
-                self._start_thread(attempt)
+        self.threads.start_waiting()
         self._check_drained()
 
     def _wanted(self) -> bool:
@@ -383,107 +370,15 @@ class ActivityPool:
         failure = timeout_failure(source, option, limit)
         self._report(attempt, failure)
         self._push_cancel(attempt)
-        if isinstance(attempt.worker, Worker):
-            name = self._threads.give_up(attempt.worker, attempt)
-            if name:
-                self.lost_threads.append(name)
-                log.warning("%s; its thread %s did not end and was replaced", failure.message, name)
-                self._thread_done(attempt)
+        self.threads.give_up(attempt, failure.message)
 
-    # --- in threads
-
-    def _start_thread(self, attempt: Attempt) -> None:
-        self._free_threads -= 1
-        self._running.add(attempt)
-        attempt.started_at = self._clock.wall()
-        self._decode(attempt, self._begin_thread, self._thread_done)
-
-    def _begin_thread(self, attempt: Attempt) -> None:
-        self._marks.take(attempt)
-        context = self._context.copy()
-        context.run(current_activity.set, ActivityContext(attempt, self))
-        interrupt = attempt.interrupt = ThreadInterrupt()
-
-        def work(worker: Worker) -> Callable[[], None]:
-            worker.doing = attempt
-            self._call(self._thread_started, attempt, worker)
-            outcome: Payload | Failure | CompleteAsyncError | None = None
-            try:  # twice, for the interrupt that comes at any place; there is one at most
-                try:
-                    outcome = context.run(self._run_sync, attempt, interrupt)
-                except BaseException as error:  # noqa: BLE001  (a thread must not die of it)
-                    outcome = plain_failure(error)
-                interrupt.leave()
-            except BaseException as error:  # noqa: BLE001
-                interrupt.leave()
-                outcome = outcome or plain_failure(error)
-            return partial(self._call, self._thread_ended, attempt, worker, outcome)
-
-        try:
-            self._threads.submit(work)
-        except Exception as error:  # noqa: BLE001  (the system gives no more threads: this attempt has failed)
-            # Later, as any outcome: the slot is taken until then, so that nothing spins.
-            failure = attempt_failure(error, attempt, self._converter)
-            self._loop.call_soon(self._thread_refused, attempt, failure)
+    # --- both
 
     def _call(self, method: Callable[..., None], *args: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(method, *args)
         except RuntimeError:  # the loop is closed: the attempt was cut and runs again at the next start
             return
-
-    def _run_sync(
-        self, attempt: Attempt, interrupt: ThreadInterrupt
-    ) -> Payload | Failure | CompleteAsyncError:
-        try:
-            fault_point("activity.start.before")
-            self._marks.begin_in_thread(attempt)
-            definition = attempt.definition
-            args, kwargs = definition.codec.decode_args(
-                self._converter, attempt.scheduled.args, attempt.scheduled.keywords
-            )
-            interrupt.enter()
-            try:
-                result = definition.fn(*args, **kwargs)
-            finally:
-                interrupt.leave()
-            return definition.codec.encode_result(self._converter, result)
-        except CompleteAsyncError:
-            return DETACHED
-        except BaseException as error:  # noqa: BLE001  (data for the workflow)
-            return attempt_failure(error, attempt, self._converter)
-        finally:
-            self._marks.rest(attempt)
-
-    def _thread_started(self, attempt: Attempt, worker: Worker) -> None:
-        if attempt in self._running:
-            attempt.worker = worker
-            self._deadlines.start(attempt)
-            if not attempt.ended:
-                self.heartbeats.start(attempt)
-
-    def _thread_ended(
-        self, attempt: Attempt, worker: Worker, outcome: Payload | Failure | CompleteAsyncError
-    ) -> None:
-        self._deadlines.stop(attempt)
-        self._marks.over(attempt)
-        if worker.lost:
-            self.lost_threads.remove(worker.thread.name if worker.thread else "")
-            return
-        self._thread_done(attempt)
-        self._report(attempt, outcome)
-
-    def _thread_refused(self, attempt: Attempt, outcome: Failure) -> None:
-        self._marks.over(attempt)
-        self._thread_done(attempt)
-        self._report(attempt, outcome)
-
-    def _thread_done(self, attempt: Attempt) -> None:
-        self._running.discard(attempt)
-        self._free_threads += 1
-        self._next()
-
-    # --- both
 
     def _decode(
         self, attempt: Attempt, begin: Callable[[Attempt], None], release: Callable[[Attempt], None]

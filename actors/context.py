@@ -49,6 +49,10 @@ class CompleteAsyncError(BaseException):
     """Raised by ``activity.raise_complete_async()``: the attempt goes on without its code, until it is completed."""
 
 
+#: An attempt's code has returned, and somebody else completes it.
+DETACHED = CompleteAsyncError()
+
+
 class ActivityContext:
     """What an attempt knows of itself; its info is built when it is asked for.
 

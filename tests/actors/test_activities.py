@@ -494,10 +494,10 @@ async def test_a_stuck_thread_is_replaced_and_the_time_limit_counts_from_the_rea
         first, *rest = await runtime.execute(W.run)
         pool = runtime._shard.dispatcher.pool
         assert rest == ["1", "2"] and "failed" in first
-        assert len(pool.lost_threads) == 1
-        assert any(thread.name == pool.lost_threads[0] for thread in threading.enumerate())
+        assert len(pool.threads.lost) == 1
+        assert any(thread.name == pool.threads.lost[0] for thread in threading.enumerate())
         release.set()
-        await until(lambda: not pool.lost_threads)
+        await until(lambda: not pool.threads.lost)
     assert started == [0, 1, 2]
 
 

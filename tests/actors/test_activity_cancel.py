@@ -560,7 +560,7 @@ async def test_an_interrupt_never_arrives_outside_the_code_of_its_attempt():
     async with hosted(MemoryJournal(), W, activities=[short, other], max_activity_threads=1) as runtime:
         await runtime.execute(W.run)
         assert runtime.activity_slots().lost_threads == ()
-        assert runtime._shard.dispatcher.pool._threads._names <= 2
+        assert runtime._shard.dispatcher.pool.threads._threads._names <= 2
     assert (len(ran), wrong) == (100, [])
 
 

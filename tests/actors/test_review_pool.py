@@ -110,7 +110,7 @@ async def test_an_attempt_for_which_there_is_no_thread_fails_and_is_tried_again(
         assert await handle.result() == 2
         events = [e.event for e in await handle.fetch_history() if e.kind == "AttemptFailed"]
         assert [e.failure.type for e in events] == [type(error).__name__] * 2
-        assert runtime._shard.dispatcher.pool._free_threads == 1
+        assert runtime._shard.dispatcher.pool.threads._free == 1
     assert len(refused) == 2
 
 
@@ -143,7 +143,7 @@ async def test_there_are_never_more_threads_than_the_limit():
         async with hosted(MemoryJournal(), Calls, **options) as runtime:
             for _ in range(5):
                 assert await runtime.execute(Calls, "in_thread", 100) == 100
-            assert runtime._shard.dispatcher.pool._threads._names <= 4
+            assert runtime._shard.dispatcher.pool.threads._threads._names <= 4
     finally:
         sys.setswitchinterval(switch)
 
@@ -205,7 +205,7 @@ async def test_a_thread_survives_an_error_whose_text_raises_anything(raised):
     options = {"activities": [rude], "max_activity_threads": 1}
     async with hosted(MemoryJournal(), Calls, **options) as runtime:
         assert await runtime.execute(Calls, "rude") == 1
-        assert runtime._shard.dispatcher.pool._free_threads == 1
+        assert runtime._shard.dispatcher.pool.threads._free == 1
 
 
 # --- deadlines ----------------------------------------------------------------------------------------------------
