@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from .actors.context import running_instance
@@ -15,6 +16,9 @@ from .actors.event_loop import ForbiddenInWorkflowError
 __all__ = ["LoopThread"]
 
 T = TypeVar("T")
+
+#: A waiting thread looks for signals at least this often, in seconds.
+LOOK = 0.5
 
 
 class LoopThread:
@@ -65,6 +69,10 @@ class LoopThread:
             raise self._over()
         future = asyncio.run_coroutine_threadsafe(make(*args, **options), loop)
         try:
+            # A signal that comes just before a thread begins to wait is only seen when it has ended waiting.
+            while not future.done():
+                with suppress(TimeoutError):  # of the wait; the coroutine's own comes again below
+                    return future.result(LOOK)
             return future.result()
         except CancelledError:
             raise self._over() from None
