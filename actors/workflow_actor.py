@@ -85,7 +85,7 @@ class WorkflowActor:
         replay: Of its code, while that is being loaded.
         queued: Whether the shard will call ``work``.
         restarts: Its crashes since its last progress, or None.
-        early: Queries that came before its first turn, and wait for it.
+        early: Queries that came before its first turn or its restart, and wait for it.
         replaces: The run that is terminated in the same commit as this one starts.
     """
 
@@ -134,7 +134,7 @@ class WorkflowActor:
         self.unreadable = False
         self.is_wary = bool(shard.marks.wary) and label_of(workflow_id) in shard.marks.wary
         self._is_waiting = False
-        self._last_turn: tuple[int, list[int]] | None = None
+        self._last_turn = 0  # the oldest input, once its turn was found to be the last one
         self.replay: Replay | None = None
         self.attempts: dict[int, Attempt] = {}
         self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
@@ -257,7 +257,7 @@ class WorkflowActor:
                         return False
                     self._deliver_unread()
                     continue
-                if self.early and not self.has_yet_to_begin():
+                if self.early and not self.keeps_queries():
                     self.mailbox.extend(self.early)
                     self.early.clear()
                 if not self.mailbox:
@@ -299,6 +299,13 @@ class WorkflowActor:
             and not self.is_stalled
             and not self.is_closed
         )
+
+    def keeps_queries(self) -> bool:
+        """Whether queries wait: for the first turn, or until the code that one could not load is tried again."""
+        restarts = self.restarts
+        if restarts is not None and restarts.is_waiting and self.early:
+            return not self.is_stalled and not self.is_closed
+        return self.has_yet_to_begin()
 
     def _broken(self, error: Exception, mail: tuple[Mail, Reply] | None) -> None:
         """An error of ours in a turn: its caller gets it, the run stands still, the others go on."""
@@ -381,10 +388,13 @@ class WorkflowActor:
         return self.is_wary or (bool(self.state.blame) and is_suspect(self.state))
 
     def _receive(self, event: Any, reply: Reply) -> None:
-        if type(event) is ev.UpdateReceived and not is_valid(
-            self, self.instance or self.load(), event, reply
-        ):
-            return
+        if type(event) is ev.UpdateReceived:
+            try:
+                if not is_valid(self, self.instance or self.load(), event, reply):
+                    return
+            except WorkflowCrashedError as crash:
+                crash_over(self, crash, event, reply)
+                return
         write(self, ev.Received((event,)), self.shard.now(), reply)
 
     def _wait_for_disk(self) -> None:
@@ -441,24 +451,15 @@ class WorkflowActor:
             else:
                 backlog.extend(unread)
         first = backlog[0]
-        numbers = [first]
-        if type(unread[first]) is ev.WorkflowStarted:
-            numbers += [n for n, event in unread.items() if type(event) in MESSAGES]
         at = self.shard.now()
         try:
-            if self._last_turn is not None and self._last_turn[0] == first:
-                numbers = self._last_turn[1]  # begun before, and found to be the last one
+            numbers = self._delivered_with(first, is_last=self._last_turn == first)
+            outputs, ended = self._turn_of(numbers, at)
+            if ended and len(numbers) < len(together := self._delivered_with(first, is_last=True)):
+                self.drop_instance()
+                self._last_turn = first  # to do it again may take several tries, and more come in between
+                numbers = together
                 outputs, ended = self._turn_of(numbers, at)
-            else:
-                outputs, ended = self._turn_of(numbers, at)
-                delivered = set(numbers)
-                later = [n for n, e in unread.items() if n not in delivered and type(e) in MESSAGES]
-                if ended and later:
-                    self.drop_instance()
-                    # A message among messages keeps its place (R2); any other input comes after them.
-                    numbers = [*numbers, *later] if type(unread[first]) in MESSAGES else [*later, *numbers]
-                    self._last_turn = (first, numbers)
-                    outputs, ended = self._turn_of(numbers, at)
             turn = ev.Turn((), tuple(outputs), tuple(numbers))
             body = encoded(self, turn) if self.coding is None else b""
         except WorkflowCrashedError as crash:
@@ -470,8 +471,19 @@ class WorkflowActor:
             raise
         else:
             self.is_wary = False
-            self._last_turn = None
+            self._last_turn = 0
             write(self, turn, at, None, body)
+
+    def _delivered_with(self, first: int, *, is_last: bool) -> list[int]:
+        """Numbers of what one turn delivers: the oldest input, and with the first or the last one all messages."""
+        unread = self.state.unread
+        kind = type(unread[first])
+        if kind is not ev.WorkflowStarted and not is_last:
+            return [first]
+        messages = [number for number, event in unread.items() if type(event) in MESSAGES]
+        if kind in MESSAGES:  # it keeps its place among them (R2)
+            return messages
+        return [first, *messages] if kind is ev.WorkflowStarted else [*messages, first]
 
     def _turn_of(self, numbers: list[int], at: int) -> tuple[list[Any], bool]:
         instance = self.instance or self.load()
