@@ -11,8 +11,10 @@ from support.hosting import gate, hosted, settled, until
 
 from everact import ActivityError, RetryPolicy, activity, workflow
 from everact.actors import restarts
+from everact.actors.dispatcher import Dispatcher
 from everact.actors.event_loop import TurnAborted
 from everact.exceptions import WorkflowFailedError, WorkflowHeldError, WorkflowTerminatedError
+from everact.journal import compaction
 from everact.journal.memory_store import MemoryJournal
 from everact.supervision.backoff import Backoff
 from everact.supervision.strategies import RestartLimit
@@ -183,3 +185,46 @@ async def test_a_run_whose_query_waits_for_a_restart_is_terminated_at_once(monke
             with pytest.raises(WorkflowTerminatedError):
                 await handle.result()
         asking.cancel()
+
+
+async def test_an_activity_that_was_asked_to_stop_between_its_attempts_is_over_at_the_next_start(monkeypatch):
+    """A10, R10: the process dies right behind the commit of the cancel, with the next attempt far beyond the horizon."""
+    clock = ManualClock()
+    journal = MemoryJournal()
+    monkeypatch.setattr(compaction, "WINDOW", 1)
+    monkeypatch.setattr(compaction, "WINDOW_PER_RUN", 0)
+
+    @activity.defn(
+        retry_policy=RetryPolicy(
+            initial_interval=timedelta(days=1), maximum_interval=timedelta(days=9), jitter=0
+        ),
+        cancellation_type="wait_cancellation_completed",
+    )
+    async def fails() -> None:
+        raise ValueError("no")
+
+    @workflow.defn
+    class Waits:
+        @workflow.run
+        async def run(self) -> None:
+            await fails()
+
+    @workflow.defn
+    class Noise:
+        @workflow.run
+        async def run(self) -> None:
+            return None
+
+    options = {"activities": [fails], "clock": clock}
+    with monkeypatch.context() as dead:
+        dead.setattr(Dispatcher, "_stop", lambda *_args: None)  # the process died before it came to that
+        async with hosted(journal, Waits, Noise, **options) as runtime:
+            handle = await runtime.spawn(Waits.run, id="a")
+            await until(lambda: runtime._shard.find("a").state.activities[1].attempt == 2)
+            await handle.cancel()
+            await settled(runtime)
+            for _ in range(8):  # the log is moved
+                await runtime.execute(Noise.run)
+    async with hosted(journal, Waits, Noise, **options) as runtime:
+        await settled(runtime)
+        assert await runtime.count_workflows(status="cancelled") == 1
