@@ -188,7 +188,7 @@ async def test_a_run_whose_query_waits_for_a_restart_is_terminated_at_once(monke
 
 
 async def test_an_activity_that_was_asked_to_stop_between_its_attempts_is_over_at_the_next_start(monkeypatch):
-    """A10, R10: the process dies right behind the commit of the cancel, with the next attempt far beyond the horizon."""
+    """A10, R10: the process dies right behind the commit of the cancel; the next attempt is far beyond the horizon."""
     clock = ManualClock()
     journal = MemoryJournal()
     monkeypatch.setattr(compaction, "WINDOW", 1)
