@@ -8,6 +8,7 @@ from support.clock import ManualClock
 from support.codecs import InThreads
 from support.deaths import TURN, Grave
 from support.hosting import gate, hosted, settled, until
+from support.stores import TroubledStore
 
 from everact import ActivityError, RetryPolicy, activity, workflow
 from everact.actors import restarts
@@ -15,7 +16,7 @@ from everact.actors.dispatcher import Dispatcher
 from everact.actors.event_loop import TurnAborted
 from everact.exceptions import WorkflowFailedError, WorkflowHeldError, WorkflowTerminatedError
 from everact.journal import compaction
-from everact.journal.memory_store import MemoryJournal
+from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.supervision.backoff import Backoff
 from everact.supervision.strategies import RestartLimit
 
@@ -228,3 +229,33 @@ async def test_an_activity_that_was_asked_to_stop_between_its_attempts_is_over_a
     async with hosted(journal, Waits, Noise, **options) as runtime:
         await settled(runtime)
         assert await runtime.count_workflows(status="cancelled") == 1
+
+
+async def test_what_a_heartbeat_said_in_a_commit_that_failed_goes_with_the_failure():
+    store = TroubledStore(MemoryStore(MemoryJournal()))
+    found: list[object] = []
+    go_on = asyncio.Event()
+
+    @activity.defn(retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=1), jitter=0))
+    async def fn() -> None:
+        found.append(list(activity.info().heartbeat_details))
+        if activity.info().attempt == 1:
+            activity.heartbeat("half")
+            await go_on.wait()
+            raise ValueError("again")
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> None:
+            await fn()
+
+    async with hosted(store, W, activities=[fn]) as runtime:
+        handle = await runtime.spawn(W.run, id="a")
+        store.failures.append("before")
+        writer = runtime._shard.writer
+        await until(lambda: runtime._shard.writer is not writer)
+        await settled(runtime)
+        go_on.set()
+        await handle.result()
+    assert found == [[], ["half"]]
