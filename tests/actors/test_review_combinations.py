@@ -14,7 +14,13 @@ from everact import ActivityError, RetryPolicy, activity, workflow
 from everact.actors import restarts
 from everact.actors.dispatcher import Dispatcher
 from everact.actors.event_loop import TurnAborted
-from everact.exceptions import WorkflowFailedError, WorkflowHeldError, WorkflowTerminatedError
+from everact.exceptions import (
+    ActivityCancelledError,
+    ActivityNotPendingError,
+    WorkflowFailedError,
+    WorkflowHeldError,
+    WorkflowTerminatedError,
+)
 from everact.journal import compaction
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.supervision.backoff import Backoff
@@ -259,3 +265,48 @@ async def test_what_a_heartbeat_said_in_a_commit_that_failed_goes_with_the_failu
         go_on.set()
         await handle.result()
     assert found == [[], ["half"]]
+
+
+async def test_nobody_outside_learns_of_an_end_or_a_cancel_that_is_not_durable():
+    """R5: a second completion, and a heartbeat of what the run has cancelled, wait for what they have read."""
+    store = TroubledStore(MemoryStore(MemoryJournal()))
+    tokens: list[str] = []
+
+    @activity.defn(cancellation_type="wait_cancellation_completed")
+    async def outside() -> str:
+        tokens.append(activity.info().task_token)
+        activity.raise_complete_async()
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> str:
+            return await outside()
+
+    async with hosted(store, W, activities=[outside]) as runtime:
+        handle = await runtime.spawn(W.run, id="a")
+        await until(lambda: tokens and runtime._shard.find("a").state.activities[1].deadline)
+        await settled(runtime)
+        token = runtime.activity_handle(tokens[0])
+        store.hold()
+        calls = [asyncio.create_task(handle.cancel())]
+        await store.held()
+        calls.append(asyncio.create_task(token.heartbeat()))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any(call.done() for call in calls)
+        store.release()
+        with pytest.raises(ActivityCancelledError):
+            await calls[1]
+        await calls[0]
+        await settled(runtime)
+        store.hold()
+        calls = [asyncio.create_task(token.complete(word)) for word in ("one", "two")]
+        await store.held()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any(call.done() for call in calls)
+        store.release()
+        await calls[0]
+        with pytest.raises(ActivityNotPendingError):
+            await calls[1]
