@@ -15,6 +15,7 @@ from .call_errors import ActivityNotPendingError
 from .completion_tokens import TaskToken, parse_token
 from .errors import ActivityCancelledError
 from .failure_conversion import failure_of, with_source
+from .mailbox import Inspection
 from .options import check_text, check_workflow_id, positive_count
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class AsyncActivityHandle:
             actor.put(event, reply)
             await reply
         if pending.cancel == ev.WAIT_CANCELLED:
+            await _look(actor, None)  # that it was asked to is perhaps not durable yet (R5)
             raise ActivityCancelledError(
                 f"workflow {actor.workflow_id!r} has asked activity {pending.scheduled.activity_type!r} to stop: end "
                 f"the work, then call report_cancelled()"
@@ -134,10 +136,16 @@ class AsyncActivityHandle:
         reply: asyncio.Future[Any] = shard.loop.create_future()
         if pending is None or token.attempt not in (0, pending.attempt) or token.command in actor.outcomes:
             error = ActivityNotPendingError(actor.workflow_id, actor.run_id, token.command, token.attempt)
-            shard.reply_when_durable(actor, reply, Raise(error))
-            await reply
+            await _look(actor, Raise(error))  # its end may still be in the mailbox
         assert pending is not None
         return actor, pending, reply
+
+
+async def _look(actor: WorkflowActor, answer: Raise | None) -> None:
+    """Answer behind all that has come in before, once that is durable."""
+    reply: asyncio.Future[Any] = actor.shard.loop.create_future()
+    actor.put(Inspection(lambda _state: answer), reply)
+    await reply
 
 
 def _source(pending: PendingActivity) -> tuple[str, int, int]:

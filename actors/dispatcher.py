@@ -77,6 +77,9 @@ class Dispatcher:
         if running is not None:
             self.arm_completion(actor, command)
             return
+        if 0 < pending.close_deadline <= self._now():  # no attempt may begin behind it
+            self._close_due(actor, command)
+            return
         if pending.deadline:
             self.arm_completion(actor, command)
         elif pending.scheduled.limits is not None and pending.start_deadline:

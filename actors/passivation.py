@@ -96,6 +96,7 @@ class Passivation:
             actor.queued
             or not actor.batch.durable
             or bool(actor.mailbox)
+            or bool(actor.early)
             or (actor.coding is not None and not actor.coding.is_idle)
         )
 

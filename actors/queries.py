@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ..journal.errors import EveractError
 from ..journal.failures import safe_message
 from ..journal.writer import Raise
-from .actor_coding import PausedError
 from .errors import QueryFailedError
 from .mailbox import Query, Reply
 from .restarts import crash_of_query
@@ -20,16 +19,12 @@ if TYPE_CHECKING:
 
 
 def answer_query(actor: WorkflowActor, query: Query, reply: Reply) -> None:
-    """Answer from what the run has handled; before its first turn the query waits for that.
-
-    Raises:
-        PausedError: The code is to be loaded again later.
-    """
+    """Answer from what the run has handled; before its first turn, or while the code cannot be loaded, it waits."""
     shard = actor.shard
     if actor.is_stalled:
         refuse_stalled(actor, reply)
         return
-    if actor.has_yet_to_begin():
+    if actor.keeps_queries():
         actor.early.append((query, reply))
         return
     answer: Any
@@ -40,11 +35,8 @@ def answer_query(actor: WorkflowActor, query: Query, reply: Reply) -> None:
         answer = answer_of(actor, instance, query)
     except WorkflowCrashedError as crash:
         if not actor.is_closed:
-            pause = crash_of_query(actor, crash, query, reply)
-            if pause is None:
-                return
-            shard.enqueue_later(actor, pause)
-            raise PausedError from None
+            crash_of_query(actor, crash, query, reply)
+            return
         why = safe_message(crash.error)
         answer = Raise(QueryFailedError(f"query {query.name!r}: the closed run cannot be replayed: {why}"))
     except EveractError as error:

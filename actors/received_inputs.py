@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 def receive_first(actor: WorkflowActor, event: Any, reply: Reply) -> None:
     """Journal an input of a run whose code has perhaps killed the process (R12); it is delivered once durable."""
-    if type(event) is ev.UpdateReceived and not is_valid(actor, actor.instance or actor.load(), event, reply):
-        return
+    if type(event) is ev.UpdateReceived:
+        try:
+            if not is_valid(actor, actor.instance or actor.load(), event, reply):
+                return
+        except WorkflowCrashedError as crash:
+            crash_over(actor, crash, event, reply)
+            return
     write(actor, ev.Received((event,)), actor.shard.now(), reply)
 
 
@@ -48,24 +53,15 @@ def deliver_unread(actor: WorkflowActor) -> None:
         else:
             backlog.extend(unread)
     first = backlog[0]
-    numbers = [first]
-    if type(unread[first]) is ev.WorkflowStarted:
-        numbers += [n for n, event in unread.items() if type(event) in MESSAGES]
     at = actor.shard.now()
     try:
-        if actor.last_turn is not None and actor.last_turn[0] == first:
-            numbers = actor.last_turn[1]  # begun before, and found to be the last one
+        numbers = _delivered_with(actor, first, is_last=actor.last_turn == first)
+        outputs, ended = _turn_of(actor, numbers, at)
+        if ended and len(numbers) < len(together := _delivered_with(actor, first, is_last=True)):
+            actor.drop_instance()
+            actor.last_turn = first  # to do it again may take several tries, and more come in between
+            numbers = together
             outputs, ended = _turn_of(actor, numbers, at)
-        else:
-            outputs, ended = _turn_of(actor, numbers, at)
-            delivered = set(numbers)
-            later = [n for n, e in unread.items() if n not in delivered and type(e) in MESSAGES]
-            if ended and later:
-                actor.drop_instance()
-                # A message among messages keeps its place (R2); any other input comes after them.
-                numbers = [*numbers, *later] if type(unread[first]) in MESSAGES else [*later, *numbers]
-                actor.last_turn = (first, numbers)
-                outputs, ended = _turn_of(actor, numbers, at)
         turn = ev.Turn((), tuple(outputs), tuple(numbers))
         body = encoded(actor, turn) if actor.coding is None else b""
     except WorkflowCrashedError as crash:
@@ -77,8 +73,20 @@ def deliver_unread(actor: WorkflowActor) -> None:
         raise
     else:
         actor.is_wary = False
-        actor.last_turn = None
+        actor.last_turn = 0
         write(actor, turn, at, None, body)
+
+
+def _delivered_with(actor: WorkflowActor, first: int, *, is_last: bool) -> list[int]:
+    """Numbers of what one turn delivers: the oldest input, and with the first or the last one all messages."""
+    unread = actor.state.unread
+    kind = type(unread[first])
+    if kind is not ev.WorkflowStarted and not is_last:
+        return [first]
+    messages = [number for number, event in unread.items() if type(event) in MESSAGES]
+    if kind in MESSAGES:  # it keeps its place among them (R2)
+        return messages
+    return [first, *messages] if kind is ev.WorkflowStarted else [*messages, first]
 
 
 def _turn_of(actor: WorkflowActor, numbers: list[int], at: int) -> tuple[list[Any], bool]:

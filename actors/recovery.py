@@ -215,6 +215,10 @@ def _carry_over(before: WorkflowActor, actor: WorkflowActor, unknown: EveractErr
         if pending is not None and pending.attempt == attempt.number:
             attempt.actor = actor
             actor.attempts[command] = attempt
+            if (
+                attempt.noted is not attempt.earlier
+            ):  # perhaps in a commit that was lost: said once more at its end
+                attempt.noted = ()
         else:  # its cancel was written after all
             actor.shard.dispatcher.pool.withdraw(attempt)
     before.attempts = {}

@@ -6,6 +6,7 @@ each start of the runtime; what the journal has is the input, and in the end tha
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import re
@@ -38,13 +39,15 @@ class Restarts:
 
     Attributes:
         is_waiting: It is to be restarted after a pause; what comes in meanwhile is received, and not delivered.
+        timer: For the end of the pause.
     """
 
-    __slots__ = ("_strategy", "is_waiting")
+    __slots__ = ("_strategy", "is_waiting", "timer")
 
     def __init__(self) -> None:
         self._strategy = OneForOne(LIMIT)
         self.is_waiting = False
+        self.timer: asyncio.TimerHandle | None = None
 
     def crashed(self, actor: WorkflowActor, failure: Failure, position: int) -> float | None:
         """Seconds until the run is tried again; None when it is to be quarantined."""
@@ -78,16 +81,16 @@ def crash_over(actor: WorkflowActor, crash: WorkflowCrashedError, event: Any, re
         restart_later(actor, failure, pause)
 
 
-def crash_of_query(
-    actor: WorkflowActor, crash: WorkflowCrashedError, query: Query, reply: Reply
-) -> float | None:
-    """The code could not be loaded for a query: stop the run, or return the seconds until that is tried again."""
+def crash_of_query(actor: WorkflowActor, crash: WorkflowCrashedError, query: Query, reply: Reply) -> None:
+    """The code could not be loaded for a query: stop the run, or restart it after a pause and ask again."""
     actor.drop_instance()
     failure = stall_failure(crash.error, actor)
     pause = _pause(actor, crash, failure, actor.state.last_event)
     if pause is None:
         stall_run(actor, crash.kind, failure, (query, reply))
-    return pause
+    else:
+        actor.early.append((query, reply))
+        restart_later(actor, failure, pause)
 
 
 def _pause(
@@ -107,7 +110,9 @@ def restart_later(actor: WorkflowActor, failure: Failure, pause: float) -> None:
     restarts.is_waiting = True
     message = "workflow %r (run %s) crashed and is restarted from the journal in %.2g s: %s"
     actor.batch.after(log.warning, message, actor.workflow_id, actor.run_id, pause, full_text(failure))
-    actor.shard.loop.call_later(pause, _restart, actor, restarts)
+    if restarts.timer is not None:
+        restarts.timer.cancel()
+    restarts.timer = actor.shard.loop.call_later(pause, _restart, actor, restarts)
 
 
 def _restart(actor: WorkflowActor, restarts: Restarts) -> None:

@@ -37,7 +37,7 @@ def run_turn(
     if type(first.event) is ev.WorkflowStarted:
         marks.begin(START, actor, first.number, label_of(actor.workflow_id))
     else:
-        marks.begin(TURN, actor, first.number)
+        _begin(TURN, actor, first.number)
     cause: BaseException | None = None
     try:
         try:
@@ -66,7 +66,7 @@ def is_valid(
     if actor.state.blame and (deaths := deaths_of(actor.state, VALIDATOR, label)) >= DEATHS:
         refusal = ProcessDiedError(what_ran(VALIDATOR, label), deaths)
     else:
-        marks.begin(VALIDATOR, actor, actor.state.last_event + 1, label)
+        _begin(VALIDATOR, actor, actor.state.last_event + 1, label)
         try:
             try:
                 refusal = instance.handlers.validate(event)
@@ -98,7 +98,7 @@ def answer_of(actor: WorkflowActor, instance: WorkflowInstance, query: Query) ->
     label = label_of(query.name)
     if actor.state.blame and (deaths := deaths_of(actor.state, QUERY, label)) >= DEATHS:
         raise QueryFailedError(str(ProcessDiedError(what_ran(QUERY, label), deaths)))
-    marks.begin(QUERY, actor, actor.state.last_event, label)
+    _begin(QUERY, actor, actor.state.last_event, label)
     try:
         try:
             answer = instance.handlers.query(query.name, query.args)
@@ -113,3 +113,10 @@ def answer_of(actor: WorkflowActor, instance: WorkflowInstance, query: Query) ->
     instance.loop.leave_turn()
     actor.drop_instance()
     raise QueryFailedError(f"query {query.name!r}: {marks.blocked(None)}")
+
+
+def _begin(kind: int, actor: WorkflowActor, number: int, label: bytes = b"") -> None:
+    """Mark what is about to run; of a run that may not be in the journal yet, in the way of a start (R12)."""
+    if not actor.batch.durable and actor.shard.writer.is_starting(actor.key):
+        kind, label = START, label_of(actor.workflow_id)
+    actor.shard.marks.begin(kind, actor, number, label)

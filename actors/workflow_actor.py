@@ -78,7 +78,7 @@ class WorkflowActor:
         coding: Its way through the payload codecs; None when the runtime has none.
         attempts: Its attempts in hand, by command number.
         unread_numbers: Event numbers of received inputs, oldest first; may hold some that have been delivered.
-        last_turn: The oldest received input and those that it ends the run with, once that is known.
+        last_turn: The oldest received input, once its turn was found to be the last one; 0 while that is not known.
         is_waiting_for_disk: It goes on once what it has received is durable.
         is_wary: Its start has killed the process before it was durable.
         outcomes: Results of attempts whose records are not durable yet, by command number.
@@ -89,7 +89,7 @@ class WorkflowActor:
         replay: Of its code, while that is being loaded.
         queued: Whether the shard will call ``work``.
         restarts: Its crashes since its last progress, or None.
-        early: Queries that came before its first turn, and wait for it.
+        early: Queries that came before its first turn or its restart, and wait for it.
         replaces: The run that is terminated in the same commit as this one starts.
     """
 
@@ -138,7 +138,7 @@ class WorkflowActor:
         self.unreadable = False
         self.is_wary = bool(shard.marks.wary) and label_of(workflow_id) in shard.marks.wary
         self.is_waiting_for_disk = False
-        self.last_turn: tuple[int, list[int]] | None = None
+        self.last_turn = 0
         self.replay: Replay | None = None
         self.attempts: dict[int, Attempt] = {}
         self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
@@ -261,7 +261,7 @@ class WorkflowActor:
                         return False
                     deliver_unread(self)
                     continue
-                if self.early and not self.has_yet_to_begin():
+                if self.early and not self.keeps_queries():
                     self.mailbox.extend(self.early)
                     self.early.clear()
                 if not self.mailbox:
@@ -303,6 +303,13 @@ class WorkflowActor:
             and not self.is_stalled
             and not self.is_closed
         )
+
+    def keeps_queries(self) -> bool:
+        """Whether queries wait: for the first turn, or until the code that one could not load is tried again."""
+        restarts = self.restarts
+        if restarts is not None and restarts.is_waiting and self.early:
+            return not self.is_stalled and not self.is_closed
+        return self.has_yet_to_begin()
 
     def _broken(self, error: Exception, mail: tuple[Mail, Reply] | None) -> None:
         """An error of ours in a turn: its caller gets it, the run stands still, the others go on."""

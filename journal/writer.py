@@ -184,6 +184,11 @@ class GroupCommit:
         flying = self._in_flight.entries if self._in_flight is not None else []
         return [entry for entry in (*flying, *self.open.entries) if entry.run_key == run_key]
 
+    def is_starting(self, run_key: int) -> bool:
+        """Whether a run's start is on its way to the disk."""
+        flying = self._in_flight
+        return run_key in self.open.started or (flying is not None and run_key in flying.started)
+
     @property
     def undurable_bytes(self) -> int:
         """Size of everything that is on its way to the disk, before compression."""

@@ -10,8 +10,9 @@ from support.codecs import InThreads
 from support.hosting import hosted, settled
 from support.stores import TroubledStore
 
-from everact import workflow
-from everact.actors import horizon, rebuilding
+from everact import ApplicationError, workflow
+from everact.actors import horizon, rebuilding, restarts
+from everact.actors.event_loop import TurnAborted
 from everact.exceptions import (
     CommitUnknownError,
     RuntimeClosedError,
@@ -26,6 +27,8 @@ from everact.journal import compaction
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.verify import verify
+from everact.supervision.backoff import Backoff
+from everact.supervision.strategies import RestartLimit
 
 pytestmark = pytest.mark.usefixtures("keeps_code")
 
@@ -33,11 +36,22 @@ IDS = [f"id{n}" for n in range(7)]
 FAR = horizon.HORIZON / 1_000_000
 
 
+#: What crashes when it comes, once.
+CRASHES: set[int] = set()
+
+
+def crash_over(n):
+    if n in CRASHES:
+        CRASHES.discard(n)  # everact: allow
+        raise TurnAborted(f"over {n}")
+
+
 @workflow.defn
 class Life:
     def __init__(self) -> None:
         self.seen: list[int] = []
         self.woke: list[int] = []
+        self.tried: list[int] = []
         self.over = False
 
     @workflow.run
@@ -49,6 +63,14 @@ class Life:
 
     @workflow.signal
     def add(self, n: int) -> None:
+        crash_over(n)
+        self.seen.append(n)
+
+    @workflow.signal
+    def fragile(self, n: int) -> None:
+        if n not in self.tried:
+            self.tried.append(n)
+            raise ApplicationError("not the first time")
         self.seen.append(n)
 
     @workflow.signal
@@ -60,6 +82,7 @@ class Life:
 
     @workflow.update
     def total(self, n: int) -> list[int]:
+        crash_over(n)
         self.seen.append(n)
         return self.seen
 
@@ -167,6 +190,8 @@ class Lives:
                 "end",
                 "terminate",
                 "again",
+                "pause",
+                "redrive",
             ]
             await getattr(self, self.rng.choice(kinds))(name, run)
 
@@ -190,8 +215,52 @@ class Lives:
         self.runs[name].append(Run(number))
         self.sent.append((name, call))
 
-    async def add(self, name, run):
+    def next_crash(self):
         number = self.next()
+        if self.rng.random() < 0.3:
+            CRASHES.add(number)
+        return number
+
+    async def caught_up(self, name):
+        """What the run has received it has handled."""
+        while (await self.until_done(lambda runtime: runtime.ref(name).describe())).backlog:
+            await asyncio.sleep(0)
+
+    async def pause(self, name, run):
+        number = self.next()
+        await self.until_done(lambda runtime: runtime.ref(name).pause(request_id=f"p{number}"))
+        for _ in range(self.rng.randrange(3)):
+            await self.add(name, run)
+        total = asyncio.ensure_future(self.total(name, run)) if self.rng.random() < 0.5 else None
+        for _ in range(self.rng.randrange(20)):
+            await asyncio.sleep(0)
+        status = (await self.until_done(lambda runtime: runtime.ref(name).describe())).status
+        assert status == "paused"
+        await self.until_done(lambda runtime: runtime.ref(name).resume(request_id=f"u{number}"))
+        if total is not None:
+            await total
+
+    async def redrive(self, name, run):
+        number = self.next()
+
+        def call(runtime):
+            return runtime.ref(name, Life).signal(Life.fragile, number, request_id=f"r{number}")
+
+        await self.until_done(call)
+        self.sent.append((name, call))
+        await self.caught_up(name)
+        (letter,) = (await self.until_done(lambda runtime: runtime.ref(name).describe())).dead_letters
+        run.seen.append(number)
+        again = [
+            self.until_done(lambda runtime: runtime.ref(name).redrive(letter.number))
+            for _ in range(self.rng.randrange(1, 3))
+        ]
+        await asyncio.gather(*again)
+        await self.caught_up(name)
+        assert (await self.until_done(lambda runtime: runtime.ref(name).describe())).dead_letter_count == 0
+
+    async def add(self, name, run):
+        number = self.next_crash()
 
         def call(runtime):
             return runtime.ref(name, Life).signal(Life.add, number, request_id=f"r{number}")
@@ -213,7 +282,7 @@ class Lives:
         self.sent.append((name, call))
 
     async def total(self, name, run):
-        number = self.next()
+        number = self.next_crash()
 
         def call(runtime):
             return runtime.ref(name, Life).execute_update(Life.total, number, request_id=f"r{number}")
@@ -242,6 +311,7 @@ class Lives:
             await asyncio.sleep(0)
 
     async def look(self, name, run):
+        await self.caught_up(name)
         seen = await self.until_done(lambda runtime: runtime.ref(name, Life).query(Life.look))
         assert seen == [run.seen, run.woke(self.clock.wall())], name
 
@@ -297,6 +367,7 @@ class Lives:
             ref = self.runtime.ref(name, Life)
             assert (await ref.describe()).status == runs[-1].status
             if runs[-1].status == "running":
+                await self.caught_up(name)
                 assert await ref.query(Life.look) == [runs[-1].seen, runs[-1].woke(now)], name
         assert listed == right
         for status in ("running", "completed", "terminated"):
@@ -349,6 +420,7 @@ class Lives:
 async def test_random_lives_in_little_room(seed, on_disk, coded, monkeypatch, tmp_journal):
     monkeypatch.setattr(rebuilding, "FIRST_PAUSE", 0.0005)
     monkeypatch.setattr(rebuilding, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(restarts, "LIMIT", RestartLimit(most=10_000, backoff=Backoff(first=0.0, longest=0.0)))
     lives = Lives(seed, tmp_journal if on_disk else MemoryJournal())
     rng = lives.rng
     monkeypatch.setattr(compaction, "WINDOW", rng.choice([1, 3, 10, 40]))

@@ -173,9 +173,22 @@ class Asked:
         self.go = True
 
 
+@workflow.defn
+class Told:
+    """A signal ends the process; it comes in the same moment as the start."""
+
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.wait_condition(lambda: False)
+
+    @workflow.signal
+    def end(self) -> None:
+        os._exit(7)
+
+
 KINDS = {
     cls.__name__: cls
-    for cls in (Exits, ExitsAtOnce, Eats, ActivityExits, ActivityEats, ActivityExitsOnce, Asked)
+    for cls in (Exits, ExitsAtOnce, Eats, ActivityExits, ActivityEats, ActivityExitsOnce, Asked, Told)
 }
 
 
@@ -207,7 +220,13 @@ async def main(journal, kinds):
         waiting = [asyncio.create_task(outcome(handle)) for handle in handles]
         for kind in kinds:
             try:
-                handle = await runtime.spawn(KINDS[kind], id=kind, if_running="attach", if_closed="attach")
+                starting = asyncio.create_task(
+                    runtime.spawn(KINDS[kind], id=kind, if_running="attach", if_closed="attach")
+                )
+                if kind == "Told":
+                    await asyncio.sleep(0)
+                    await runtime.ref(kind).signal("end", request_id="once")
+                handle = await starting
             except EveractError as error:
                 tell("end", kind, f"{type(error).__name__}: {error}")
                 continue

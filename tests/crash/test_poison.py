@@ -148,6 +148,14 @@ def test_a_query_and_a_validator_that_kill_are_refused_and_not_their_run(tmp_jou
 
 
 @pytest.mark.slow
+def test_a_message_that_kills_in_the_moment_of_the_start_is_found(tmp_journal):
+    lines, count = lives(tmp_journal, ["Told"])
+    _runs, said = check(tmp_journal, lines)
+    assert "WorkflowQuarantinedError" in said["Told"]
+    assert "the process died 3 times while a turn of the workflow ran, and nothing else" in said["Told"]
+
+
+@pytest.mark.slow
 def test_several_poisons_at_once_are_all_found(tmp_journal):
     kinds = ["Exits", "ActivityExits", "ExitsAtOnce", "ActivityExitsOnce"]
     lines, count = lives(tmp_journal, kinds)

@@ -12,15 +12,17 @@ import json
 import logging
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from everact import Runtime
-from everact.actors import passivation
+from everact.actors import loading, passivation, restarts
 from everact.actors.definitions import activity_definition, workflow_definition
+from everact.actors.event_loop import TurnAborted
 from everact.actors.replay import replay
-from everact.actors.workflow_instance import WorkflowInstance
+from everact.actors.workflow_instance import WorkflowCrashedError, WorkflowInstance
 from everact.exceptions import (
     CommitUnknownError,
     UpdateCutError,
@@ -32,6 +34,8 @@ from everact.journal import blob_table, blobs, compaction, run_index, snapshots
 from everact.journal.events import decode_record, encode_record
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.payloads import PayloadConverter
+from everact.supervision.backoff import Backoff
+from everact.supervision.strategies import RestartLimit
 
 from .clock import SECOND, ManualClock
 from .stores import TroubledStore
@@ -39,17 +43,6 @@ from .workflow_model import Model
 from .workflow_programs import Interpreted, Outside, act, gated, outsides, programs, timed
 
 ACTIVITIES = (act, gated)
-#: Sizes so small that every example passes through the tables, and nearly every payload becomes a blob.
-SMALL = [
-    (compaction, "WINDOW", 3),
-    (compaction, "WINDOW_PER_RUN", 0),
-    (compaction, "SAMPLES", 20),
-    (compaction, "CROWD", 6),
-    (run_index, "CROWD", 6),
-    (blobs, "SPILL", 12),
-    (blob_table, "CHUNK", 50),
-    (snapshots, "SPILL", 12),
-]
 #: Seconds after which an example counts as hanging.
 LIMIT = 20
 #: Rounds of the loop in which nothing happens before the runtime counts as idle.
@@ -71,10 +64,49 @@ actions = st.lists(
             st.sampled_from(["before", "after"]),
             st.sampled_from(["ask", "tell", "burst", "noise", "advance", "cancel"]),
         ),
+        st.tuples(
+            st.just("paused"),
+            st.sampled_from(["ask", "tell", "advance", "cancel", "look", "restart", "noise"]),
+            st.booleans(),
+        ),
+        st.tuples(
+            st.just("crash"),
+            st.sampled_from(["ask", "tell", "burst", "advance", "cancel", "look"]),
+            st.booleans(),
+        ),
     ),
     min_size=2,
     max_size=16,
 )
+
+
+class Crashing(WorkflowInstance):
+    """The code of a run whose next live turn crashes at its end, when somebody has asked for that."""
+
+    __slots__ = ()
+    left: ClassVar[dict[asyncio.AbstractEventLoop, bool]] = {}
+
+    def turn(self, at, deliveries):
+        outputs = super().turn(at, deliveries)
+        if self.left and not self.replaying and self.started.workflow_id == "run":
+            self.left.clear()
+            raise WorkflowCrashedError("quarantined", TurnAborted("as the script says"))
+        return outputs
+
+
+#: Sizes so small that every example passes through the tables, and nearly every payload becomes a blob.
+SMALL = [
+    (compaction, "WINDOW", 3),
+    (compaction, "WINDOW_PER_RUN", 0),
+    (compaction, "SAMPLES", 20),
+    (compaction, "CROWD", 6),
+    (run_index, "CROWD", 6),
+    (blobs, "SPILL", 12),
+    (blob_table, "CHUNK", 50),
+    (snapshots, "SPILL", 12),
+    (loading, "WorkflowInstance", Crashing),
+    (restarts, "LIMIT", RestartLimit(backoff=Backoff(first=0.0, longest=0.0))),
+]
 
 
 class Round:
@@ -91,6 +123,7 @@ class Round:
         self.asked = {}
         self.lost = set()
         self.is_cancelled = False
+        self.is_paused = False
 
     async def enter(self):
         self.store = TroubledStore(MemoryStore(self.journal))
@@ -277,6 +310,27 @@ class Round:
         self.store.failures.append(when)
         await getattr(self, what)()
 
+    async def paused(self, what, fails):
+        """Something happens while the run is paused, and is handled after that."""
+        await self._send(lambda **o: self.run.pause("the script", **o), None)
+        await self.settle()
+        self.is_paused = True
+        if fails:
+            self.store.failures.append("before")
+        await getattr(self, what)()
+        await self.settle()
+        self.is_paused = False
+        await self._send(lambda **o: self.run.resume("the script", **o), None)
+
+    async def crash(self, what, fails):
+        """The next turn crashes, once."""
+        Crashing.left[asyncio.get_running_loop()] = True
+        if fails:
+            self.store.failures.append("before")
+        await getattr(self, what)()
+        await self.settle()
+        Crashing.left.clear()
+
     async def restart(self):
         """Leave, and open the journal again; callers of updates are cut loose and ask again."""
         self.store.failures.clear()
@@ -292,7 +346,7 @@ class Round:
         """A query and a description change nothing."""
         seen = await self.run.query(Interpreted.seen)
         assert seen == _plain(self.model.program.found()), "a query sees something else"
-        assert (await self.run.describe()).status == "running"
+        assert (await self.run.describe()).status == ("paused" if self.is_paused else "running")
 
     # --- what is compared
 
