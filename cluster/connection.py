@@ -232,6 +232,9 @@ def _reason(journal: str, trouble: BaseException) -> str:
     try:
         if not Path(journal).is_dir():
             return "there is no such directory"
+    except OSError as error:  # no right to look, a name that is too long
+        return f"it cannot be found ({error.strerror})"
+    try:
         if isinstance(cause, PermissionError):
             owner = place.stat().st_uid if os.access(journal, os.X_OK) else Path(journal).stat().st_uid
             return f"its socket is for user {owner} only, and this is user {os.getuid()}"

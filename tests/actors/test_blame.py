@@ -107,11 +107,13 @@ async def test_three_deaths_alone_quarantine_a_run(grave, caplog):
     assert description.failure.startswith(
         "ProcessDiedError: the process died 3 times while a turn of the workflow ran, and nothing else"
     )
+    caplog.clear()
     async with hosted(grave.store(), Notes) as runtime:  # and an orderly start does not try it again
         handle = runtime.ref("run-1", Notes)
         with pytest.raises(WorkflowQuarantinedError, match="the process died 3 times"):
             await handle.result()
         history = await handle.fetch_history()
+    assert "alone" not in caplog.text
     assert [event.alone for event in events(history, RunBlamed)] == [True] * 3
     assert len({event.life for event in events(history, RunBlamed)}) == 3
 
