@@ -45,6 +45,8 @@ class Isolation:
     def begin(self) -> None:
         """All runs that have something to do are in memory."""
         self._runs.extend(actor for actor in self._shard.actors.values() if is_suspect(actor.state))
+        if self._runs:
+            self._shard.timers.check()  # a timer that fell due meanwhile is something that a suspect has to handle
         alone = sum(not _is_done(actor) for actor in self._runs)  # one that stands still does not run
         if alone or self._suspects:
             text = (
