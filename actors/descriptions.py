@@ -124,6 +124,8 @@ class WorkflowDescription(WorkflowSummary):
         waits += [f"condition at {place}" for place in self.conditions]
         if self.status == "paused":
             waits.insert(0, "resume")
+        elif self.status in {"quarantined", "held"}:
+            waits.insert(0, "release")
         return "; ".join(waits) or ("nothing" if self.closed_at or self.failure else "a message")
 
 

@@ -45,9 +45,14 @@ class Isolation:
     def begin(self) -> None:
         """All runs that have something to do are in memory."""
         self._runs.extend(actor for actor in self._shard.actors.values() if is_suspect(actor.state))
-        if self._runs or self._suspects:
-            text = "the process died while code ran: %d runs and %d attempts run alone before the others"
-            log.warning(text, len(self._runs), len(self._suspects))
+        if self._runs:
+            self._shard.timers.check()  # a timer that fell due meanwhile is something that a suspect has to handle
+        alone = sum(not _is_done(actor) for actor in self._runs)  # one that stands still does not run
+        if alone or self._suspects:
+            text = (
+                "the process has died while code ran; alone, before the others, run now: runs %d, attempts %d"
+            )
+            log.warning(text, alone, len(self._suspects))
         self._next()
 
     def hold(self, attempt: Attempt) -> None:

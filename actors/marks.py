@@ -19,6 +19,7 @@ from ..supervision.watchdog import Watchdog
 from .errors import TurnBlockedError
 from .event_loop import TurnAborted
 from .options import WatchdogLimits, microseconds
+from .places import is_user_code
 
 if TYPE_CHECKING:
     from .attempts import Attempt
@@ -246,5 +247,18 @@ def _name(current: tuple[int, Any, int], seconds: float, frame: types.FrameType 
         words = {QUERY: "a query of", VALIDATOR: "an update's validator of", REPLAY: "the replay of"}
         who = f"{words.get(kind, 'a turn of')} workflow {what.workflow_id!r} (run {what.run_id}, event {number})"
         advice = "nothing else runs meanwhile: what takes long belongs in an activity"
-    where = "" if frame is None else "".join(traceback.format_stack(frame)[-_FRAMES:])
+    where = "" if frame is None else "".join(traceback.format_list(_stack(frame)))
     log.warning("%s has blocked the event loop for %.1f s; %s\n%s", who, seconds, advice, where)
+
+
+def _stack(frame: types.FrameType) -> list[traceback.FrameSummary]:
+    """The innermost frames: the user's and what they call; ours behind them only when there are none of a user."""
+    frames: list[tuple[types.FrameType, int]] = []
+    has_user_code = False
+    for each, line in traceback.walk_stack(frame):
+        is_user = is_user_code(each)
+        if len(frames) == _FRAMES or (has_user_code and not is_user):
+            break
+        has_user_code = has_user_code or is_user
+        frames.append((each, line))
+    return traceback.StackSummary.extract(reversed(frames))

@@ -10,10 +10,15 @@ from typing import Any
 _LIBRARY = frozenset(["everact", "asyncio"])
 
 
+def is_user_code(frame: FrameType) -> bool:
+    """Whether a frame is neither ours nor asyncio's."""
+    return frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARY
+
+
 def user_place() -> str:
     """``file:line`` of the innermost frame that is neither ours nor asyncio's."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARY:
+    while frame.f_back is not None and not is_user_code(frame):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
@@ -36,6 +41,6 @@ def suspended_at(main: asyncio.Task[Any] | None) -> str:
                 frames.append((frame, frame.f_lineno))
             inner = getattr(inner, "cr_await", None)
     for frame, line in reversed(frames):
-        if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARY:
+        if is_user_code(frame):
             return f"{frame.f_code.co_filename}:{line}"
     return "after the end of run"

@@ -22,7 +22,7 @@ from ..actors.event_loop import ForbiddenInWorkflowError
 from ..journal.lmdb_lock import owner_of
 from ..journal.payloads import PayloadConverter
 from .door import SOCKET_FILE, socket_path
-from .errors import CallRefusedError, CallTimeoutError, RuntimeUnreachableError
+from .errors import NO_DIRECTORY, CallRefusedError, CallTimeoutError, RuntimeUnreachableError
 from .wire import Raw, error_from, from_json, to_json
 
 if TYPE_CHECKING:
@@ -231,7 +231,10 @@ def _reason(journal: str, trouble: BaseException) -> str:
     cause = getattr(trouble, "os_error", trouble)  # aiohttp's errors hold the system's
     try:
         if not Path(journal).is_dir():
-            return "there is no such directory"
+            return NO_DIRECTORY
+    except OSError as error:  # no right to look, a name that is too long
+        return f"it cannot be found ({error.strerror})"
+    try:
         if isinstance(cause, PermissionError):
             owner = place.stat().st_uid if os.access(journal, os.X_OK) else Path(journal).stat().st_uid
             return f"its socket is for user {owner} only, and this is user {os.getuid()}"

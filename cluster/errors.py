@@ -6,6 +6,9 @@ import builtins
 
 from ..journal.errors import EveractError
 
+#: The reason when there is nothing at the journal's path.
+NO_DIRECTORY = "there is no such directory"
+
 
 class RuntimeUnreachableError(EveractError, builtins.ConnectionError):
     """No program listens at the journal, or it went away and did not come back in time.
@@ -23,9 +26,14 @@ class RuntimeUnreachableError(EveractError, builtins.ConnectionError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return (
+        text = (
             f"no running program answers for the journal {self.journal!r}: {self.reason}. Start the program whose "
-            f"Runtime opens it; without it, `everact list | count | describe | history | result --journal "
+            f"Runtime opens it"
+        )
+        if self.reason == NO_DIRECTORY:
+            return f"{text}, or check the path."
+        return (
+            f"{text}; without it, `everact list | count | describe | history | result --journal "
             f"{self.journal}` read the journal itself."
         )
 

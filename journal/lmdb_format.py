@@ -11,7 +11,7 @@ from pathlib import Path
 
 import lmdb
 
-from .disk_trouble import advice, full_error, is_read_only
+from .disk_trouble import advice, full_error, is_read_only, saying
 from .errors import (
     JournalAccessError,
     JournalCorruptError,
@@ -74,9 +74,12 @@ def refuse_other_file(path: str) -> None:
 
     Raises:
         NotAJournalError: It is a file, or a link to nothing.
+        JournalAccessError: The system does not say what is there: no right to look, a name that is too long.
     """
     place = Path(path)
-    if not place.is_dir() and (place.exists() or place.is_symlink()):
+    with saying(f"the journal {path!r} cannot be found"):
+        is_other = not place.is_dir() and (place.exists() or place.is_symlink())
+    if is_other:
         raise NotAJournalError(f"{path!r} is not a directory, so it is not a journal: {_ADVICE}")
 
 
@@ -88,9 +91,9 @@ def make_directory(path: str) -> None:
         JournalAccessError: It cannot be created.
     """
     directory = Path(path)
+    refuse_other_file(path)
     if directory.is_dir():
         return
-    refuse_other_file(path)
     try:
         missing = [place for place in (directory, *directory.parents) if not place.is_dir()]
         directory.mkdir(0o770, parents=True, exist_ok=True)

@@ -107,11 +107,13 @@ async def test_three_deaths_alone_quarantine_a_run(grave, caplog):
     assert description.failure.startswith(
         "ProcessDiedError: the process died 3 times while a turn of the workflow ran, and nothing else"
     )
+    caplog.clear()
     async with hosted(grave.store(), Notes) as runtime:  # and an orderly start does not try it again
         handle = runtime.ref("run-1", Notes)
         with pytest.raises(WorkflowQuarantinedError, match="the process died 3 times"):
             await handle.result()
         history = await handle.fetch_history()
+    assert "alone" not in caplog.text
     assert [event.alone for event in events(history, RunBlamed)] == [True] * 3
     assert len({event.life for event in events(history, RunBlamed)}) == 3
 
@@ -423,6 +425,32 @@ async def test_a_commit_that_fails_while_suspects_run_alone(grave):
         assert runtime._shard.isolation is None
         await runtime.ref("notes", Notes).signal(Notes.note, "x")
     assert sorted(again.calls) == ["a", "a"]
+
+
+async def test_a_suspect_whose_timer_is_due_is_alone(grave):
+    """What it has to handle is not in the journal yet: the attempt of another run waits all the same."""
+    turns = []
+
+    @workflow.defn
+    class Sleeps:
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.sleep(0.2)
+            turns.append(list(again.calls))
+
+    one, again = gate(), gate()
+    async with hosted(grave.store(), Sleeps, Calls, activities=[one.fn]) as runtime:
+        await runtime.spawn(Sleeps, id="sleeps")
+        await runtime.spawn(Calls, id="calls")
+        await until(lambda: one.calls)
+    await asyncio.sleep(0.25)
+    grave.die((TURN, 1, 3), (ATTEMPT, 2, 1, 1))
+    async with hosted(grave.store(), Sleeps, Calls, activities=[again.fn]) as runtime:
+        await runtime.ref("sleeps", Sleeps).result()
+        await until(lambda: again.calls)
+        again.open.set()
+        await runtime.ref("calls", Calls).result()
+    assert turns[0] == []
 
 
 async def test_a_run_that_is_suspect_handles_what_it_has_alone(grave):

@@ -299,7 +299,9 @@ async def test_a_quarantined_run_is_not_tried_at_a_start_and_a_held_one_is():
     for _ in range(2):
         async with hosted(journal, Sums) as runtime:
             handle = runtime.ref("q", Sums)
-            assert (await handle.describe()).status == "quarantined"
+            described = await handle.describe()
+            assert described.status == "quarantined"
+            assert described.waiting_on.startswith("release; condition at ")
     async with hosted(journal) as runtime:  # its type is not registered: it stays quarantined
         handle = runtime.ref("q")
         assert (await handle.describe()).status == "quarantined"

@@ -147,6 +147,7 @@ async def test_a_turn_that_blocks_is_named_and_goes_on(clock, dog, caplog):
     assert text.startswith("a turn of workflow 'slow' (run ")
     assert "has blocked the event loop for 2.1 s; nothing else runs meanwhile" in text
     assert "looks.block()" in text
+    assert "workflow_actor.py" not in text
 
 
 @pytest.mark.parametrize("what", ["spin", "swallow"])

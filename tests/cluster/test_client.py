@@ -303,6 +303,7 @@ async def unreachable(path):
 
 async def test_nobody_listens_is_said_with_what_was_found(tmp_journal):
     assert await unreachable(tmp_journal) == "there is no such directory"
+    assert await unreachable(tmp_journal.parent / ("y" * 300)) == "it cannot be found (File name too long)"
     async with Runtime(tmp_journal):
         pass
     assert await unreachable(tmp_journal) == "there is no socket 'everact.sock' in it"

@@ -11,7 +11,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from everact.journal.errors import JournalCorruptError, JournalVersionError, NotAJournalError
+from everact.journal.errors import (
+    JournalAccessError,
+    JournalCorruptError,
+    JournalVersionError,
+    NotAJournalError,
+)
 from everact.journal.lmdb_format import FORMAT_KEY, META
 from everact.journal.lmdb_lock import LOCK_FILE
 from everact.journal.lmdb_store import LmdbStore
@@ -303,6 +308,19 @@ def test_a_directory_that_cannot_be_made_is_refused(open_directory):
     )
     assert "Permission denied" in text
     assert "create it for this user, or choose another one" in text
+
+
+def test_a_directory_that_cannot_be_looked_for_is_refused(tmp_path, open_directory):
+    with pytest.raises(
+        JournalAccessError, match=r"yyy' cannot be found \(File name too long\): give a shorter name"
+    ):
+        LmdbStore(tmp_path / ("y" * 300))
+    (open_directory / "closed").mkdir(mode=0o600)
+    text = as_another_user(open_directory / "closed" / "journal")
+    assert text.startswith(
+        f"JournalAccessError: the journal '{open_directory}/closed/journal' cannot be found"
+    )
+    assert "(Permission denied): change its rights, or give another place" in text
 
 
 def test_an_empty_directory_without_rights_is_refused(open_directory):
