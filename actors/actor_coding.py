@@ -241,7 +241,7 @@ class ActorCoding:
 
     def let_go(self) -> list[Any]:
         """Drop everything; returns who waits for the mail that had not come in."""
-        waiting = self.drop_callers()
+        waiting: list[Any] = [reply for _event, reply in self.drop_callers()]
         for incoming in self._incoming:
             incoming.coding = None
         self._incoming.clear()
@@ -249,10 +249,12 @@ class ActorCoding:
         self.let_follow()
         return waiting
 
-    def drop_callers(self) -> list[Any]:
-        """Drop the mail on its way here that somebody waits for; returns who."""
+    def drop_callers(self) -> list[tuple[Mail, Reply]]:
+        """Drop the mail on its way here that somebody waits for, and return it."""
         self.abandon()
-        waiting = [incoming.reply for incoming in self._incoming if incoming.reply is not None]
+        waiting = [
+            (incoming.event, incoming.reply) for incoming in self._incoming if incoming.reply is not None
+        ]
         for incoming in self._incoming:
             if incoming.reply is not None:
                 incoming.coding = None

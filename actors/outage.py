@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..journal.errors import JournalAccessError, JournalFullError
 from ..journal.writer import Raise, settle
+from .mailbox import OUTCOMES
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor
@@ -37,13 +38,16 @@ class Outage:
         for actor in actors:
             mailbox = actor.mailbox
             waiting = [] if actor.coding is None else actor.coding.drop_callers()
-            waiting += [reply for _event, reply in (*mailbox, *actor.early) if reply is not None]
+            waiting += [mail for mail in (*mailbox, *actor.early) if mail[1] is not None]
             actor.early.clear()
             kept = [mail for mail in mailbox if mail[1] is None]
             mailbox.clear()
             mailbox.extend(kept)
-            for future in waiting:
-                settle(future, Raise(self.error()))
+            for event, reply in waiting:
+                assert reply is not None
+                # How an attempt has ended is kept: it is in the run's ``outcomes``, and is written in the end.
+                is_kept = type(event) in OUTCOMES
+                settle(reply, Raise(actor.shard.writer.unknown() if is_kept else self.error()))
 
     def end(self) -> None:
         """The journal is open."""

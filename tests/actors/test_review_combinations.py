@@ -17,6 +17,8 @@ from everact.actors.event_loop import TurnAborted
 from everact.exceptions import (
     ActivityCancelledError,
     ActivityNotPendingError,
+    CommitUnknownError,
+    JournalAccessError,
     WorkflowFailedError,
     WorkflowHeldError,
     WorkflowTerminatedError,
@@ -310,3 +312,42 @@ async def test_nobody_outside_learns_of_an_end_or_a_cancel_that_is_not_durable()
         await calls[0]
         with pytest.raises(ActivityNotPendingError):
             await calls[1]
+
+
+async def test_a_completion_that_waits_while_the_journal_cannot_be_opened_is_unknown_and_kept(codecs):
+    """It is paid for and cannot be taken back: "nothing was written" would be wrong once the journal is back."""
+    store = TroubledStore(MemoryStore(MemoryJournal()))
+    tokens: list[str] = []
+
+    @activity.defn
+    async def outside() -> str:
+        tokens.append(activity.info().task_token)
+        activity.raise_complete_async()
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> str:
+            return await outside()
+
+        @workflow.signal
+        def note(self) -> None:
+            pass
+
+    async with hosted(store, W, activities=[outside], codecs=codecs) as runtime:
+        handle = await runtime.spawn(W.run, id="a")
+        await until(lambda: tokens and runtime._shard.find("a").state.activities[1].deadline)
+        await settled(runtime)
+        for _ in range(2):  # the second rebuild in a row comes after a pause
+            store.failures.append("before")
+            with pytest.raises(CommitUnknownError):
+                await handle.signal(W.note)
+        assert runtime._shard.writer.error is not None
+        store.reopen_errors.append(JournalAccessError("not just now"))
+        token = runtime.activity_handle(tokens[0])
+        with pytest.raises(CommitUnknownError):
+            await token.complete("paid")
+        await until(lambda: runtime._shard.outage.cause is None and not runtime._shard.is_rebuilding)
+        with pytest.raises(ActivityNotPendingError):
+            await token.complete("paid")
+        assert await handle.result() == "paid"
