@@ -252,7 +252,7 @@ class ActorCoding:
     def drop_callers(self) -> list[tuple[Mail, Reply]]:
         """Drop the mail on its way here that somebody waits for, and return it."""
         self.abandon()
-        waiting = [
+        waiting: list[tuple[Mail, Reply]] = [
             (incoming.event, incoming.reply) for incoming in self._incoming if incoming.reply is not None
         ]
         for incoming in self._incoming:
