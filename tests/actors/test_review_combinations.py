@@ -347,7 +347,7 @@ async def test_a_completion_that_waits_while_the_journal_cannot_be_opened_is_unk
         token = runtime.activity_handle(tokens[0])
         with pytest.raises(CommitUnknownError):
             await token.complete("paid")
-        await until(lambda: runtime._shard.outage.cause is None and not runtime._shard.is_rebuilding)
+        await until(lambda: runtime._shard.outage.cause is None and runtime._shard.writer.error is None)
         with pytest.raises(ActivityNotPendingError):
             await token.complete("paid")
         assert await handle.result() == "paid"
