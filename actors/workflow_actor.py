@@ -449,7 +449,7 @@ class WorkflowActor:
         """End the run from outside: its code does not run again (terminate, replace)."""
         if self.coding is not None:
             self.coding.abandon()
-            if self.mailbox and not self.queued:
-                self.shard.enqueue(self)
+        if (self.mailbox or self.early) and not self.queued:
+            self.shard.enqueue(self)
         self.drop_instance()
         write(self, ev.Turn((), (outcome,)), self.shard.now(), reply)

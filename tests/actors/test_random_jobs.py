@@ -1,4 +1,4 @@
-"""Random activities of every kind through crashes, pauses, failed commits and starts: each has one end, and the run ends."""
+"""Random activities of every kind through crashes, pauses, failed commits and starts: each has one end."""
 
 import asyncio
 import random

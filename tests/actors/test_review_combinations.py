@@ -19,6 +19,7 @@ from everact.exceptions import (
     ActivityNotPendingError,
     CommitUnknownError,
     JournalAccessError,
+    QueryFailedError,
     WorkflowFailedError,
     WorkflowHeldError,
     WorkflowTerminatedError,
@@ -351,3 +352,16 @@ async def test_a_completion_that_waits_while_the_journal_cannot_be_opened_is_unk
         with pytest.raises(ActivityNotPendingError):
             await token.complete("paid")
         assert await handle.result() == "paid"
+
+
+async def test_a_query_that_waits_for_a_run_hears_at_once_that_it_was_replaced(monkeypatch):
+    monkeypatch.setattr(restarts, "LIMIT", RestartLimit(backoff=Backoff(first=3600, longest=3600)))
+    async with hosted(MemoryJournal(), Asked) as runtime:
+        TROUBLE.append(ValueError("once"))
+        handle = await runtime.spawn(Asked.run, id="a")
+        asking = asyncio.create_task(handle.query(Asked.look, timeout=3600))
+        await settled(runtime)
+        await runtime.spawn(Asked.run, id="a", if_running="replace")
+        async with asyncio.timeout(10):
+            with pytest.raises(QueryFailedError):
+                await asking
