@@ -248,7 +248,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """
         kept, self._generators = self._generators, None
         for generator in reversed(kept or ()):
-            if generator.ag_frame is not None and not generator.ag_running:
+            if getattr(generator, "ag_frame", None) is not None and not getattr(
+                generator, "ag_running", False
+            ):
                 self.create_task(
                     close_generator(generator), name=f"aclose of {generator!r}".partition(" at 0x")[0]
                 )

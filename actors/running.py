@@ -62,7 +62,7 @@ def is_valid(
     """Ask an update's validator; when it refuses, the caller gets the answer here."""
     marks = actor.shard.marks
     label = label_of(event.name)
-    refusal: BaseException | None
+    refusal: BaseException | None = None
     if actor.state.blame and (deaths := deaths_of(actor.state, VALIDATOR, label)) >= DEATHS:
         refusal = ProcessDiedError(what_ran(VALIDATOR, label), deaths)
     else:
