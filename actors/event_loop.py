@@ -377,6 +377,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """For hosts: a discarded run's call that must do nothing; see ``discard()``."""
         raise RuntimeError("the run is not discarded")
 
+    @property
+    def has_tasks(self) -> bool:
+        """Whether anything of the run's code is in flight."""
+        return bool(self._tasks)
+
     def discard(self) -> int:
         """Drop all that this run's code has in flight, here and now, outside its turns.
 

@@ -18,7 +18,6 @@ from .errors import QueryFailedError, RegistrationError, UnknownHandlerError, Up
 from .event_loop import TurnAborted
 from .failure_conversion import failure_of
 from .mailbox import Query
-from .randomness import Randomness
 
 if TYPE_CHECKING:
     from .workflow_instance import Delivery, WorkflowInstance
@@ -215,7 +214,7 @@ class MessageHandlers:
 
     def _validate(self, event: ev.UpdateReceived) -> BaseException | None:
         self._run.read_only = True
-        self._run._reading_randoms = Randomness()
+        self._run._reading_randoms = None
         try:
             handler = self._handler("update", event.name)
             if handler.validator is not None:
@@ -239,7 +238,7 @@ class MessageHandlers:
         """
         handler = self._handler("query", name)
         self._run.read_only = True
-        self._run._reading_randoms = Randomness()
+        self._run._reading_randoms = None
         try:
             with self._run.loop:
                 answer: Payload = self._run._context.copy().run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
@@ -47,6 +48,8 @@ def deliver_unread(actor: WorkflowActor) -> None:
     """Deliver the oldest received input; messages with the start (R1 a) or before the end (R1 b) together."""
     unread = actor.state.unread
     backlog = actor.unread_numbers
+    if backlog is None:
+        backlog = actor.unread_numbers = deque()
     while not backlog or backlog[0] not in unread:  # those that went with others
         if backlog:
             backlog.popleft()

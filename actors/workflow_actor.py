@@ -130,7 +130,7 @@ class WorkflowActor:
         self.state = RunState()
         self.instance: WorkflowInstance | None = None
         self.mailbox: deque[tuple[Mail, Reply]] = deque()
-        self.unread_numbers: deque[int] = deque()
+        self.unread_numbers: deque[int] | None = None  # hardly any run has one, and it takes 600 bytes
         self.batch: Batch = DURABLE
         self.coding = None if shard.coder is None else ActorCoding(self, shard.coder)
         self.outcomes: dict[int, Any] = {}

@@ -119,8 +119,8 @@ class WorkflowInstance:
         self._conditions: dict[asyncio.Future[None], tuple[Callable[[], object], Context]] = {}
         self._places: dict[asyncio.Future[None], int] = {}
         self._waits = 0
-        self._randoms = Randomness()
-        self._reading_randoms = Randomness()
+        self._randoms: Randomness | None = None
+        self._reading_randoms: Randomness | None = None
         # Its own: what the sender of a message has in its context must not reach the code.
         self._context = Context()
         self._object: Any = None
@@ -228,7 +228,14 @@ class WorkflowInstance:
 
     def discard(self) -> int:
         """Drop the code from memory without letting it act; returns how many of its coroutines refused to end."""
-        return self.loop.discard()
+        main = self._main
+        is_over = main is not None and main.done() and not self.loop.has_tasks
+        refused = self.loop.discard()
+        if is_over:
+            # Nothing of it is in flight: without its cycles it is freed now, not when the collector comes by.
+            self._main = self._object = None
+            del self.handlers, self._context, self.loop.host
+        return refused
 
     # --- deliveries
 
@@ -406,7 +413,9 @@ class WorkflowInstance:
         """A named stream of random numbers, the same in each replay; queries get one of their own."""
         run = self.started.run_id
         if self.read_only:
+            self._reading_randoms = self._reading_randoms or Randomness()
             return self._reading_randoms.stream(stream, f"{run}/query/{self.now}/{stream}")
+        self._randoms = self._randoms or Randomness()
         return self._randoms.stream(stream, f"{run}/{stream}")
 
     def loop_time(self) -> float:
