@@ -49,8 +49,8 @@ class Passivation:
 
     def forget(self, actor: WorkflowActor) -> None:
         """A run has ended, or nobody has asked an ended one for long; one with something to do goes when it is done."""
-        if not self._is_busy(actor):
-            self._used.pop(actor.key, None)
+        if actor.key in self._used and not self._is_busy(actor):
+            del self._used[actor.key]
 
     def clear(self) -> None:
         """Every run is made anew."""

@@ -192,7 +192,9 @@ class RunState:
     def answer_bytes(self) -> int:
         """Size of what an ended run is kept in memory for: its result and the answers of its updates."""
         size = len(self.outcome.result.data) if type(self.outcome) is ev.WorkflowCompleted else 0
-        return size + sum(len(answer.data) for answer in self.answers.values() if isinstance(answer, Payload))
+        if self.answers:
+            size += sum(len(answer.data) for answer in self.answers.values() if isinstance(answer, Payload))
+        return size
 
     def apply(self, record: ev.Record, at: int) -> None:
         """Fold one record in.
