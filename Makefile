@@ -7,13 +7,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq
 # Processes that run tests side by side.
 WORKERS ?= auto
-# What runs the tests; CI puts coverage here.
+# What runs the tests; make coverage puts itself here.
 PYTEST ?= -m pytest
+# Lines that the tests must run, in percent of each room.
+MIN_COVERAGE ?= 90
 
-.PHONY: help test soak model demo bench bench-check lint format types check clean
+.PHONY: help test coverage soak model demo bench bench-check lint format types check clean
 
 help:
 	@echo "make test    run the tests (sets up $(VENV) first)"
+	@echo "make coverage   the same, and what they have not run; slow"
 	@echo "make soak    a thousand lives that end by SIGKILL (minutes)"
 	@echo "make model   random workflows against a model, for as long as you like"
 	@echo "make demo    show a workflow that survives kill -9"
@@ -25,6 +28,14 @@ help:
 # ARGS go to pytest: make test ARGS="tests/journal -k append"
 test: $(VENV)/.test
 	$(BIN)/python $(PYTEST) -q -n $(WORKERS) --dist loadfile $(ARGS)
+
+# Not a part of CI: the tracer makes the tests several times slower.
+coverage: $(VENV)/.test
+	rm -f .coverage .coverage.*
+	$(MAKE) test PYTEST="-m coverage run -m pytest"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage json --quiet -o .coverage.json
+	$(BIN)/python .ci/coverage_by_room.py .coverage.json $(MIN_COVERAGE) journal supervision actors
 
 # ARGS="--kills 5000 --seed 7"
 soak: $(VENV)/.test
