@@ -69,6 +69,9 @@ INTERNAL = {
     "TurnBroken",
     "RunDiscarded",
     "LostRunError",  # a JournalCorruptError to users
+    "NotReadableError",
+    "ReplayingError",
+    "SourceMissingError",
 }
 
 
