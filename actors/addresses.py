@@ -6,6 +6,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ..journal.errors import EveractError
+from .options import check_workflow_id
 
 SCHEME = "everact://"
 
@@ -48,3 +49,20 @@ def parse_address(text: str) -> Address:
     except UnicodeDecodeError:
         raise AddressError(f"{text!r} is no address: a percent-encoded part is not valid UTF-8") from None
     return Address(cluster, workflow_id, run_id[0] if run_id else None)
+
+
+def address_of(workflow: str, cluster: str) -> Address:
+    """What a caller in this cluster means by a workflow id, or by an address.
+
+    Raises:
+        AddressError: It is no address, or one of another cluster.
+        TypeError: It is no text.
+        ValueError: The id is empty or too long.
+    """
+    if not isinstance(workflow, str) or not workflow.startswith(SCHEME):
+        return Address(cluster, check_workflow_id(workflow))
+    address = parse_address(workflow)
+    if address.cluster != cluster:
+        raise AddressError(f"address {workflow!r} is of cluster {address.cluster!r}; this is {cluster!r}")
+    check_workflow_id(address.workflow_id)
+    return address

@@ -25,7 +25,7 @@ from . import start_policies
 from .activity import in_activity
 from .activity_handles import ActivityAccess
 from .activity_pool import ActivityPool
-from .addresses import SCHEME, AddressError, parse_address
+from .addresses import address_of
 from .context import running_instance
 from .definitions import workflow_definition
 from .doors import NO_DOOR, open_door
@@ -389,15 +389,8 @@ class Runtime(ActivityAccess, JournalAccess):
             RegistrationError: ``kind`` is no workflow class.
         """
         definition = workflow_definition(kind) if kind is not None else None
-        handle: WorkflowHandle[Any, Any]
-        if isinstance(workflow, str) and workflow.startswith(SCHEME):
-            address = parse_address(workflow)
-            if address.cluster != self.name:
-                raise AddressError(
-                    f"address {workflow!r} is of cluster {address.cluster!r}; this is {self.name!r}"
-                )
-            workflow_id = check_workflow_id(address.workflow_id)
-            handle = WorkflowHandle(self._messenger, workflow_id, address.run_id, definition)
-        else:
-            handle = WorkflowHandle(self._messenger, check_workflow_id(workflow), None, definition)
+        address = address_of(workflow, self.name)
+        handle: WorkflowHandle[Any, Any] = WorkflowHandle(
+            self._messenger, address.workflow_id, address.run_id, definition
+        )
         return handle

@@ -12,7 +12,7 @@ from typing import Any, Self, Unpack, overload
 
 import msgspec
 
-from ..actors.addresses import SCHEME, AddressError, parse_address
+from ..actors.addresses import address_of
 from ..actors.definitions import MARK, Mark, WorkflowDefinition, workflow_definition
 from ..actors.descriptions import WorkflowSummary
 from ..actors.errors import RegistrationError
@@ -157,16 +157,9 @@ class Client:
     def ref(self, workflow: str, kind: Any = None, /) -> Any:
         """A handle by workflow id or address; as ``Runtime.ref``."""
         definition = workflow_definition(kind) if kind is not None else None
-        run_id = None
-        if isinstance(workflow, str) and workflow.startswith(SCHEME):
-            address = parse_address(workflow)
-            if address.cluster != self.name:
-                raise AddressError(
-                    f"address {workflow!r} is of cluster {address.cluster!r}; this is {self.name!r}"
-                )
-            workflow, run_id = address.workflow_id, address.run_id
+        address = address_of(workflow, self.name)
         handle: WorkflowHandle[Any, Any] = WorkflowHandle(
-            self._messenger, check_workflow_id(workflow), run_id, definition
+            self._messenger, address.workflow_id, address.run_id, definition
         )
         return handle
 
