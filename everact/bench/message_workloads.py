@@ -13,11 +13,10 @@ from .report import Limit, Line, quantile
 from .user_code import Counter, Fan, Nap
 from .workloads import LMDB
 
-#: Steps at once in W4; lanes that send signals to one run in W5; runs that sleep in W6, and the lanes that start them.
+#: Steps at once in W4; lanes that send signals to one run in W5; runs that sleep in W6.
 WIDTH = 500
 SENDERS = 100
 SLEEPERS = 2_000
-STARTERS = 500
 
 # Targets, for two processors and durable commits.
 FAN_MS = 30.0
