@@ -427,6 +427,7 @@ class Compactor:
             new = move.history
             row = index.rows[new.key]
             row.moved(new.size)
+            index.returned += bool(len(row))  # what is left of it stands in the segment that fills now
             row.through = move.run.through
             row.stored_status = move.run.status
             row.wake = move.wake
