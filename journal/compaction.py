@@ -180,7 +180,7 @@ class Compactor:
             spare: What it may cost beyond the pace, in entries.
         """
         self._filled += appended
-        if self.suspended or self.error is not None:
+        if self.suspended or self.error is not None or self._is_quiet():
             return None
         step = Step(self._journal_id, self._facts)
         if self._sealed_before:
@@ -210,6 +210,19 @@ class Compactor:
         self._finish(step)
         self._step = step
         return step
+
+    def _is_quiet(self) -> bool:
+        """Whether there is nothing to move, seal or purge: so it is with most commits."""
+        return not (
+            self._sealed_before
+            or self._seals_early
+            or self._reading_early is not None
+            or self._read_early
+            or self._index.crowded
+            or self._filled >= self._size()
+            or self._facts.purging
+            or self.purger.is_asked
+        )
 
     def _size(self) -> int:
         return max(WINDOW, min(LONGEST_WINDOW, WINDOW_PER_RUN * self._index.returned))

@@ -142,14 +142,13 @@ class LmdbStore(JournalStore):
             JournalError: The store is read-only; nothing was written.
             ValueError: An entry cannot be stored, or there is none; nothing was written.
         """
-        self._check_usable()
-        if self.read_only:
-            raise JournalError(
-                f"the journal {self.path!r} was opened read-only: open it for writing to append"
-            )
         record = encode_record(entries) if entries or work is None else b""
         with self._mutex:
             self._check_usable()
+            if self.read_only:
+                raise JournalError(
+                    f"the journal {self.path!r} was opened read-only: open it for writing to append"
+                )
             if self._failure is not None:
                 raise CommitUnknownError(
                     f"an earlier commit to the journal {self.path!r} failed ({self._failure!r}): "

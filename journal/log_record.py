@@ -45,6 +45,7 @@ MAX_PLAIN = 0xFFFF_FFFF
 
 _HEAD = struct.Struct("<BI")
 _COUNT = struct.Struct("<I")
+_ONE = struct.Struct("<IQqIIB")
 
 
 @lru_cache(maxsize=1024)
@@ -128,10 +129,15 @@ def encode_record(entries: Sequence[Entry]) -> bytes:
     count = len(entries)
     if not count:
         raise ValueError("a commit record needs at least one entry")
-    run_keys, first_events, flags, times, bodies = zip(*entries, strict=True)
     try:
-        header = _columns(count).pack(*run_keys, *times, *first_events, *accumulate(map(len, bodies)), *flags)
-        plain = b"".join((_COUNT.pack(count), header, *bodies))
+        if count == 1:  # a step of a run alone waits for this
+            ((run_key, first_event, flag, at, body),) = entries
+            plain = _ONE.pack(1, run_key, at, first_event, len(body), flag) + body
+        else:
+            run_keys, first_events, flags, times, bodies = zip(*entries, strict=True)
+            ends = accumulate(map(len, bodies))
+            header = _columns(count).pack(*run_keys, *times, *first_events, *ends, *flags)
+            plain = b"".join((_COUNT.pack(count), header, *bodies))
     except struct.error as error:
         raise ValueError(f"an entry cannot be stored: {_what_is_wrong(entries) or error}") from error
     if len(plain) < SMALL:
