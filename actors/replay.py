@@ -193,8 +193,10 @@ def _describe(event: ev.Event | None) -> str:
             return f"the answer to the update of event {event.update}"
         case ev.HandlerFailed():
             return f"a failed handler for the message of event {event.message}"
+        case ev.CancelRequested():
+            return "the run's own cancel, by workflow.cancel()"
         case ev.WorkflowCompleted():
-            return "the end of run (it returned)"
+            return "the end of run (it returned, or workflow.complete() was called)"
         case ev.WorkflowFailed():
             return f"the end of run (it failed: {event.failure.type})"
         case ev.WorkflowCancelled():

@@ -94,12 +94,20 @@ def defn(
     return declare(cls) if cls is not None else declare
 
 
-def run(fn: F) -> F:
-    """Declare the ``async def`` method that is the workflow's main.
+@overload
+def run(fn: F, /) -> F: ...
+@overload
+def run() -> Callable[[F], F]: ...
+def run(fn: Any = None, /) -> Any:
+    """Declare the ``async def`` method that is the workflow's main; with parentheses or without.
 
     Raises:
         RegistrationError: It is no ``async def`` method.
     """
+    return _mark_run if fn is None else _mark_run(fn)
+
+
+def _mark_run(fn: Any) -> Any:
     put_mark(fn, "run", None, "workflow.run")
     return fn
 

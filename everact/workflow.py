@@ -1,5 +1,6 @@
 """What authors of workflows write: ``from everact import workflow``."""
 
+from .actors.early_end import cancel, complete
 from .actors.setters import set_query_handler, set_signal_handler, set_update_handler
 from .actors.side_effects import memo, side_effect, upsert_memo
 from .actors.workflow import (
@@ -33,7 +34,9 @@ __all__ = [
     "ActivityHandle",
     "WorkflowInfo",
     "all_handlers_finished",
+    "cancel",
     "cancellation_requested",
+    "complete",
     "defn",
     "execute_activity",
     "execute_activity_method",
