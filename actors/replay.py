@@ -164,6 +164,8 @@ def _identity(event: ev.Event | None) -> tuple[object, ...]:
             return (type(event), event.command)
         case ev.MemoUpserted():
             return (type(event), *sorted(event.names))
+        case ev.ValuePublished():
+            return (type(event), event.key, event.value is None)
         case ev.UpdateCompleted() | ev.UpdateFailed():
             return ("update", event.update)
         case ev.HandlerFailed():
@@ -189,6 +191,8 @@ def _describe(event: ev.Event | None) -> str:
             return f"command {event.command}: a side effect"
         case ev.MemoUpserted():
             return f"new values of the memo ({', '.join(event.names)})"
+        case ev.ValuePublished():
+            return f"{'a value' if event.value else 'nothing more'} published as {event.key!r}"
         case ev.UpdateCompleted() | ev.UpdateFailed():
             return f"the answer to the update of event {event.update}"
         case ev.HandlerFailed():

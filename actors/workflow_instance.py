@@ -78,6 +78,7 @@ class WorkflowInstance:
         "outcome",
         "pending",
         "places",
+        "published",
         "read_only",
         "recorded",
         "replaying",
@@ -111,6 +112,7 @@ class WorkflowInstance:
         self.recorded: dict[int, ev.SideEffectRecorded] = {}  # of the turn that is replayed
         self.has_diverged = False  # it asked in replay for what the journal does not have
         self.memo: dict[str, Payload] = {}
+        self.published: dict[str, int] | None = None  # sizes by key; most runs publish nothing
         self.handlers: MessageHandlers = MessageHandlers(self)
         self.cancel_requested = False
         self._cancel_reason = ""

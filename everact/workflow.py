@@ -1,6 +1,7 @@
 """What authors of workflows write: ``from everact import workflow``."""
 
 from .actors.early_end import cancel, complete
+from .actors.publishing import publish
 from .actors.setters import set_query_handler, set_signal_handler, set_update_handler
 from .actors.side_effects import memo, side_effect, upsert_memo
 from .actors.workflow import (
@@ -46,6 +47,7 @@ __all__ = [
     "logger",
     "memo",
     "now",
+    "publish",
     "query",
     "random",
     "run",
