@@ -88,7 +88,7 @@ class Messenger:
     @staticmethod
     def _check_type(ref: ActorRef[Any], actor: WorkflowActor) -> None:
         kind = actor.state.started.workflow_type
-        if ref._definition is not None and ref._definition.name != kind:
+        if ref._definition is not None and ref._definition.name not in ("", kind):
             raise WorkflowTypeError(actor.workflow_id, kind, ref._definition.name)
 
     async def signal(

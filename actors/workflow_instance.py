@@ -20,6 +20,7 @@ from ..journal.payloads import Payload, PayloadConverter
 from .asyncio_forbidden import read_only
 from .commands import CommandFuture, Decode, DurableTimer
 from .definitions import ActivityDefinition, WorkflowDefinition
+from .dynamic import not_registered
 from .errors import ActivityNotRegisteredError
 from .event_loop import WorkflowLoop
 from .failure_conversion import error_of
@@ -332,7 +333,7 @@ class WorkflowInstance:
             raise read_only(f"activity {name!r}")
         registered = self._activities.get(name)  # what will run: its signature counts
         if registered is None:
-            raise ActivityNotRegisteredError(name, list(self._activities))
+            raise not_registered(definition, self._activities)
         resolved: ResolvedActivityOptions = definition.options
         if options:
             resolved = resolved.overridden(options)

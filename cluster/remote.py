@@ -216,5 +216,5 @@ def _run(ref: ActorRef[Any]) -> tuple[str, str]:
 
 def _which(ref: ActorRef[Any], run_id: str | None = None) -> dict[str, object]:
     """The run and the type that a reference is bound to."""
-    kind = None if ref._definition is None else ref._definition.name
+    kind = None if ref._definition is None else ref._definition.name or None
     return {"run_id": run_id or ref.run_id, "type": kind}

@@ -130,7 +130,9 @@ async def test_none_takes_a_value_out():
         assert list((await handle.describe()).published) == ["progress"]
 
 
-@pytest.mark.parametrize("value", [0, "", False, [], 1.5, b"\x00\xff", Decimal("1.10"), datetime(2026, 1, 2, tzinfo=UTC)])
+@pytest.mark.parametrize(
+    "value", [0, "", False, [], 1.5, b"\x00\xff", Decimal("1.10"), datetime(2026, 1, 2, tzinfo=UTC)]
+)
 async def test_values_come_back_as_they_were(value):
     @workflow.defn
     class One:
