@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, cast, overload
 
+from ..journal.payloads import PayloadConverter
 from .context import CompleteAsyncError, activity_context, current_activity, running_instance
 from .definitions import DEFINITION, ActivityDefinition, check_name, name_advice
 from .errors import RegistrationError
@@ -72,8 +73,10 @@ class ActivityInfo:
 @overload
 def defn(fn: F, /) -> F: ...
 @overload
-def defn(*, name: str | None = None, **options: Unpack[ActivityOptions]) -> Callable[[F], F]: ...
-def defn(fn: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
+def defn(
+    *, name: str | None = None, dynamic: bool = False, **options: Unpack[ActivityOptions]
+) -> Callable[[F], F]: ...
+def defn(fn: Any = None, /, *, name: str | None = None, dynamic: bool = False, **options: Any) -> Any:
     """Declare a function as an activity.
 
     An ``async def`` runs on the event loop and may be called like a function inside a workflow. A plain ``def``
@@ -83,6 +86,8 @@ def defn(fn: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
     Args:
         fn: The function, when used without parentheses.
         name: Its name in the journal; default the function's name.
+        dynamic: It takes every activity that the runtime has no function for: workflows call these by name, and it
+            gets the name and the list of the arguments, each a ``RawValue``.
         **options: Defaults for each call, see ``ActivityOptions``.
 
     Raises:
@@ -91,15 +96,15 @@ def defn(fn: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
         ValueError: A timeout is zero or negative.
     """
     if fn is not None:
-        return _declare(fn, name, options)
+        return _declare(fn, name, options, dynamic=dynamic)
 
     def declare(wrapped: Any) -> Any:
-        return _declare(wrapped, name, options)
+        return _declare(wrapped, name, options, dynamic=dynamic)
 
     return declare
 
 
-def _declare(fn: Any, name: str | None, options: dict[str, Any]) -> Any:
+def _declare(fn: Any, name: str | None, options: dict[str, Any], *, dynamic: bool) -> Any:
     if isinstance(fn, staticmethod | classmethod):
         raise RegistrationError(
             f"@activity.defn goes below @staticmethod or @classmethod, not above ({fn!r})"
@@ -114,7 +119,12 @@ def _declare(fn: Any, name: str | None, options: dict[str, Any]) -> Any:
         )
     check_name(name, "activity.defn")
     resolved = DEFAULT_ACTIVITY_OPTIONS.overridden(options)
-    definition = ActivityDefinition(fn, name or fn.__name__, resolved)
+    if dynamic and name is not None:
+        raise RegistrationError(
+            f"@activity.defn: {fn.__qualname__} has both name={name!r} and dynamic=True; a dynamic activity takes "
+            f"every name that has no function of its own"
+        )
+    definition = ActivityDefinition(fn, "" if dynamic else name or fn.__name__, resolved)
     wrapper = _async_wrapper(definition) if definition.is_async else _sync_wrapper(definition)
     functools.update_wrapper(wrapper, fn)
     setattr(wrapper, DEFINITION, definition)
@@ -164,6 +174,15 @@ def info() -> ActivityInfo:
 def in_activity() -> bool:
     """Whether the caller is inside a running activity."""
     return current_activity.get(None) is not None
+
+
+def payload_converter() -> PayloadConverter:
+    """How values are stored in the journal; ``decode(raw.payload, T)`` reads what a dynamic activity gets.
+
+    Raises:
+        NotInActivityError: No activity is running here.
+    """
+    return activity_context("payload_converter()").pool.converter
 
 
 def heartbeat(*details: Any) -> None:

@@ -75,6 +75,7 @@ class ActivityPool:
     Attributes:
         runtime: The runtime that it belongs to.
         leaving: Tells running code that the runtime is being left.
+        converter: How values are stored.
         threads: The attempts that run in threads, or wait for one.
     """
 
@@ -93,7 +94,7 @@ class ActivityPool:
     ) -> None:
         self._loop = loop
         self._clock = clock
-        self._converter = converter
+        self.converter = converter
         self._ended = ended
         self.runtime = runtime
         self.leaving = Notice(loop)
@@ -168,11 +169,11 @@ class ActivityPool:
 
     def info(self, attempt: Attempt) -> ActivityInfo:
         """What an attempt knows of itself; also for its thread."""
-        return info_of(attempt, self._converter)
+        return info_of(attempt, self.converter)
 
     def decode(self, payload: Payload, hint: Any) -> Any:
         """A stored value by its type; also for threads."""
-        return self._converter.decoder_for(hint)(payload, "heartbeat detail")
+        return self.converter.decoder_for(hint)(payload, "heartbeat detail")
 
     def beat(self, attempt: Attempt, details: tuple[Any, ...]) -> None:
         """Take a heartbeat; also from the attempt's thread.
@@ -182,7 +183,7 @@ class ActivityPool:
             PayloadTooLargeError: They are over the limit.
         """
         actor = attempt.actor
-        encode = self._converter.encode
+        encode = self.converter.encode
         payloads = tuple(
             [encode(detail, where=f"heartbeat detail {number}") for number, detail in enumerate(details, 1)]
         )
@@ -286,7 +287,7 @@ class ActivityPool:
             self._marks.begin_on_loop(attempt)
             definition = attempt.definition
             args, kwargs = definition.codec.decode_args(
-                self._converter, attempt.scheduled.args, attempt.scheduled.keywords
+                self.converter, attempt.scheduled.args, attempt.scheduled.keywords
             )
             running = definition.fn(*args, **kwargs)
             coroutine = running if type(running) is CoroutineType else _awaited(running)
@@ -296,13 +297,13 @@ class ActivityPool:
                 result = end.value
             else:
                 result = await self._marks.follow(attempt, coroutine, waits)
-            outcome = definition.codec.encode_result(self._converter, result)
+            outcome = definition.codec.encode_result(self.converter, result)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except CompleteAsyncError:
             outcome = DETACHED
         except BaseException as error:  # noqa: BLE001  (data for the workflow)
-            outcome = attempt_failure(error, attempt, self._converter)
+            outcome = attempt_failure(error, attempt, self.converter)
         finally:
             self._marks.rest_on_loop(attempt)
             self._async_done(attempt)

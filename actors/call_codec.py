@@ -58,7 +58,6 @@ class CallCodec:
     def __init__(
         self, fn: Callable[..., Any], label: str, *, skip_first: bool = False, cls: type | None = None
     ) -> None:
-        self.label = label
         around = enclosing_names(fn, cls)
         self.hints: CallHints = hints_of(fn, skip_first, around)
         self._late: Callable[[], CallHints] | None = None
@@ -66,6 +65,11 @@ class CallCodec:
             words = set(re.findall(r"\w+", " ".join(self.hints.unresolved_texts)))
             kept = {name: value for name, value in around.items() if name in words}
             self._late = lambda: hints_of(fn, skip_first, kept)
+        self.become(label)
+
+    def become(self, label: str) -> None:
+        """Be called this in error texts."""
+        self.label = label
         self._prepared = _UNPREPARED  # the one used last
         self._all_prepared: dict[PayloadConverter, _Prepared] = {}
         self._wheres = tuple(f"argument {name!r} of {label}" for name in self.hints.names)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ..journal.payloads import Payload, PayloadConverter
 from .call_codec import CallCodec
+from .dynamic import DynamicCodec, renamed
 from .errors import RegistrationError
 from .options import DEFAULT_ACTIVITY_OPTIONS, ResolvedActivityOptions, check_text
 from .setters import names_a_setter
@@ -238,7 +239,7 @@ class WorkflowDefinition:
     """One workflow type.
 
     Attributes:
-        name: How the journal knows it.
+        name: How the journal knows it; empty for a dynamic one.
         cls: The user's class.
         run: Its main, unbound.
         codec: Encodes the arguments and the result of ``run``.
@@ -295,17 +296,25 @@ class WorkflowDefinition:
                 f"workflow class {cls.__qualname__} has no run method: put @workflow.run on one 'async def' method"
             )
         self.run = run
-        self.codec = CallCodec(run, f"workflow {name}", skip_first=True, cls=cls)
+        if name:
+            self.codec = CallCodec(run, f"workflow {name}", skip_first=True, cls=cls)
+        else:
+            self.codec = DynamicCodec(run, f"the dynamic workflow {cls.__qualname__}", skip_first=True, cls=cls)
         _refuse_keyword_only(self.codec, run)
         init_mark = getattr(cls.__init__, "__dict__", {}).get(MARK)
         self.takes_args = init_mark is not None
         if self.takes_args and not self.codec.same_parameters(CallCodec(cls.__init__, name, skip_first=True)):
             raise RegistrationError(
                 f"@workflow.init: {cls.__qualname__}.__init__ must take the same parameters as "
-                f"{run.__name__}: ({', '.join(self.codec.names)})"
+                f"{run.__name__}: ({', '.join(self.codec.hints.names)})"
             )
         if not self.takes_args:
             self._check_plain_init()
+
+    def named(self, name: str) -> WorkflowDefinition:
+        """A dynamic one for runs of this type."""
+        assert isinstance(self.codec, DynamicCodec)
+        return renamed(self, name, self.codec.named(name, f"workflow {name}"))
 
     def _check_plain_init(self) -> None:
         if self.cls.__init__ is object.__init__:
@@ -349,7 +358,7 @@ class ActivityDefinition:
     """One activity.
 
     Attributes:
-        name: How the journal knows it.
+        name: How the journal knows it; empty for a dynamic one.
         fn: The user's function, unwrapped; bound when a bound method was registered.
         is_async: It runs on the loop; otherwise in a thread.
         is_method: Its first parameter is ``self``, or a class's ``cls``; calls do not pass it.
@@ -369,7 +378,15 @@ class ActivityDefinition:
         in_class = "." in fn.__qualname__.rpartition("<locals>.")[2]
         self.is_method = parameters[:1] == ["self"] or (in_class and parameters[:1] == ["cls"])
         self.options = options
-        self.codec = CallCodec(fn, f"activity {name}", skip_first=self.is_method)
+        if name:
+            self.codec = CallCodec(fn, f"activity {name}", skip_first=self.is_method)
+        else:
+            self.codec = DynamicCodec(fn, f"the dynamic activity {fn.__qualname__}", skip_first=self.is_method)
+
+    def named(self, name: str) -> ActivityDefinition:
+        """A dynamic one for calls by this name."""
+        assert isinstance(self.codec, DynamicCodec)
+        return renamed(self, name, self.codec.named(name, f"activity {name}"))
 
     def bound_to(self, instance: object) -> ActivityDefinition:
         """The same activity with its ``self``."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,7 +18,10 @@ from ..journal.payloads import PayloadConverter
 from ..journal.run_row import RunRow
 from .dead_letters import DeadLetter, dead_letter, left_at_the_end
 from .event_coder import EventCoder
+from .failure_conversion import decode_detail
 from .memos import decode_memo
+
+E = TypeVar("E", bound=ev.Event)
 
 
 def utc(at: int) -> datetime:
@@ -101,6 +104,7 @@ class WorkflowDescription(WorkflowSummary):
         history_length: Number of its events.
         deaths: How often the process died while its code ran, and nothing else, since it has last progressed.
         memo: Notes that belong to it, by name; a value that does not decode comes as its ``Payload``.
+        published: What its code has published, by key; values as in ``memo``.
     """
 
     pending_activities: tuple[PendingActivityInfo, ...]
@@ -115,6 +119,7 @@ class WorkflowDescription(WorkflowSummary):
     history_length: int
     memo: dict[str, Any]
     deaths: int = 0
+    published: dict[str, Any] = field(default_factory=dict)
 
     @property
     def waiting_on(self) -> str:
@@ -138,6 +143,7 @@ class Observation(NamedTuple):
         letters: Failures of the newest dead letters, in their order.
         failure: Why it failed, or why it stands still.
         started: The start; its memo as it is now.
+        published: What its code has published, each as the event that did so.
     """
 
     about: WorkflowDescription
@@ -145,6 +151,7 @@ class Observation(NamedTuple):
     letters: tuple[ev.HandlerFailed, ...]
     failure: ev.RunStalled | ev.WorkflowFailed | None
     started: ev.WorkflowStarted
+    published: tuple[ev.ValuePublished, ...]
 
 
 def observe(state: RunState) -> Observation:
@@ -192,7 +199,13 @@ def observe(state: RunState) -> Observation:
         tuple(state.dead_letters),
         failure,
         started,
+        published_events(state),
     )
+
+
+def published_events(state: RunState) -> tuple[ev.ValuePublished, ...]:
+    """What a run has published, as events: only those are known to the payload codecs."""
+    return tuple([ev.ValuePublished(key, value) for key, value in state.published.items()])
 
 
 def describe(seen: Observation, converter: PayloadConverter) -> WorkflowDescription:
@@ -200,6 +213,7 @@ def describe(seen: Observation, converter: PayloadConverter) -> WorkflowDescript
     return replace(
         seen.about,
         memo=decode_memo(converter, seen.started.memo_names, seen.started.memo),
+        published={event.key: decode_detail(event.value, converter) for event in seen.published if event.value},
         pending_activities=tuple(
             activity if failure is None else replace(activity, last_failure=one_line(failure))
             for activity, failure in zip(seen.about.pending_activities, seen.last_failures, strict=True)
@@ -229,15 +243,17 @@ async def readable(seen: Observation, coder: EventCoder, about: About) -> Observ
         ),
         letters=tuple([await _readable(letter, coder, about) for letter in seen.letters]),
         failure=seen.failure and await _readable(seen.failure, coder, about),
-        started=await _decoded_memo(seen.started, coder, about),
+        started=await _if_readable(seen.started, coder, about),
+        published=tuple([await _if_readable(event, coder, about) for event in seen.published]),
     )
 
 
-async def _decoded_memo(started: ev.WorkflowStarted, coder: EventCoder, about: About) -> ev.WorkflowStarted:
+async def _if_readable(event: E, coder: EventCoder, about: About) -> E:
+    """The event decoded; as it is when it cannot be decoded."""
     try:
-        decoded: ev.WorkflowStarted = (await coder.decode([started], about))[0]
+        decoded: E = (await coder.decode([event], about))[0]
     except PayloadCodecError:
-        return started
+        return event
     return decoded
 
 

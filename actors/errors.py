@@ -48,6 +48,29 @@ class WorkflowNotRegisteredError(EveractError):
         )
 
 
+class PublishLimitError(EveractError, ValueError):
+    """``workflow.publish`` was given more keys or bytes than a run may have; nothing was published.
+
+    Attributes:
+        key: What was to be published.
+        keys: How many keys the run would have.
+        size: How many bytes their values would have together.
+    """
+
+    def __init__(self, key: str, keys: int, size: int) -> None:
+        super().__init__(key, keys, size)
+        self.key = key
+        self.keys = keys
+        self.size = size
+
+    def __str__(self) -> str:
+        return (
+            f"workflow.publish({self.key!r}, ...): the run would have {self.keys} published keys with {self.size:,} "
+            f"bytes; it may have up to 100 keys with 262,144 bytes together. Take keys out with publish(key, None), or "
+            f"publish less: a summary, or where the value is kept."
+        )
+
+
 class ActivityNotRegisteredError(EveractError):
     """The runtime was not given this activity; raised in the workflow at the call."""
 

@@ -46,5 +46,7 @@ def about(
             if 0 <= position < len(inputs):
                 update = inputs[position]
             return (f"update {update.name}" if isinstance(update, ev.UpdateReceived) else what(event)), ()
+        case ev.ValuePublished():
+            return what(event), ()
         case _:
             return what(event) if state.started is None else f"workflow {state.started.workflow_type}", ()

@@ -255,6 +255,24 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
         """Everything known of the run without running its code."""
         return await self._messenger.describe(self)
 
+    @overload
+    async def published(self, key: str, kind: type[R], /) -> R | None: ...
+    @overload
+    async def published(self, key: str, /) -> Any: ...
+    async def published(self, key: str, kind: Any = Any, /) -> Any:
+        """The value that the run has published under a key, without running its code; None when there is none.
+
+        Args:
+            key: As ``workflow.publish`` has it.
+            kind: The type of the value; without one it is read as it says what it is.
+
+        Raises:
+            PayloadDecodeError: It is no such value.
+            PayloadCodecError: A payload codec cannot decode it.
+            WorkflowNotFoundError: There is no such workflow.
+        """
+        return await self._messenger.published(self, key, kind)
+
     async def fetch_history(self) -> History:
         """All durable events of the run."""
         return await self._messenger.history(self)

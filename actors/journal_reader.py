@@ -89,6 +89,10 @@ class JournalReader:
         state = self._read(lambda index: index.state(_row(index, workflow_id, run_id)))
         return descriptions.describe(descriptions.observe(state), self._converter)
 
+    def published(self, workflow_id: str, run_id: str | None = None) -> dict[str, Payload]:
+        """What a run has published, by key."""
+        return self._read(lambda index: index.state(_row(index, workflow_id, run_id)).published)
+
     def history(self, workflow_id: str, run_id: str | None = None) -> History:
         """All events of a run."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from ..journal import events as ev
-from ..journal.errors import JournalFullError, PayloadEncodeError
+from ..journal.errors import JournalFullError
 from ..journal.fold import STATUS_OF, RunState
 from ..journal.payloads import Payload, PayloadConverter, total_size
 from . import descriptions
@@ -35,6 +35,7 @@ from .errors import (
 from .failure_conversion import error_of
 from .mailbox import Inspection, Mail, Query, UpdateReply
 from .options import check_request_id, check_text, microseconds, positive_count
+from .publishing import check_key, encode_any
 from .repeats import said
 from .request_digests import request_digest
 from .stalls import refuse_stalled
@@ -81,20 +82,13 @@ class Messenger:
             found = definition.dynamic.get(kind)
             if found is None and not definition.sets_handlers:
                 raise UnknownHandlerError(kind, name, definition.name, list(definition.handlers[kind]))
-        payloads = tuple(self._encode_unknown(arg, f"argument of {kind} {name}") for arg in args)
+        payloads = tuple(encode_any(self._converter, arg, f"argument of {kind} {name}") for arg in args)
         return actor, name, payloads, found
-
-    def _encode_unknown(self, value: Any, where: str) -> Payload:
-        """Encode an argument when no declared handler says what it should be: by what it is."""
-        try:
-            return self._converter.encode(value, where=where)
-        except PayloadEncodeError:
-            return self._converter.encode(value, type(value), where=where)
 
     @staticmethod
     def _check_type(ref: ActorRef[Any], actor: WorkflowActor) -> None:
         kind = actor.state.started.workflow_type
-        if ref._definition is not None and ref._definition.name != kind:
+        if ref._definition is not None and ref._definition.name not in ("", kind):
             raise WorkflowTypeError(actor.workflow_id, kind, ref._definition.name)
 
     async def signal(
@@ -290,6 +284,23 @@ class Messenger:
         if coder is not None:
             seen = await descriptions.readable(seen, coder, actor.about)
         return descriptions.describe(seen, self._converter)
+
+    async def published(self, ref: ActorRef[Any], key: str, hint: Any) -> Any:
+        """A value that the run has published, by its type; None when there is none."""
+        payload = (await self.all_published(ref, check_key(key))).get(key)
+        if payload is None:
+            return None
+        return self._converter.decode(payload, hint, where=f"value published as {key!r} by {ref.workflow_id}")
+
+    async def all_published(self, ref: ActorRef[Any], key: str | None = None) -> dict[str, Payload]:
+        """What the run has published, or this key of it."""
+        actor = self._open().find(ref.workflow_id, ref.run_id)
+        events: Sequence[Any] = await self._put(actor, Inspection(descriptions.published_events))
+        events = [event for event in events if key in (None, event.key)]
+        coder = actor.shard.coder
+        if coder is not None:
+            events = await coder.decode(events, actor.about)
+        return {event.key: event.value for event in events}
 
     async def history(self, ref: ActorRef[Any]) -> History:
         """Read the run's durable events."""

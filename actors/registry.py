@@ -14,6 +14,7 @@ from .definitions import (
     registrable_activity,
     workflow_definition,
 )
+from .dynamic import WithDynamic, type_name
 from .errors import RegistrationError, WorkflowNotRegisteredError
 
 
@@ -23,6 +24,7 @@ class Registry:
     Attributes:
         workflows: By type name.
         activities: By name.
+        classes: Of all workflows.
     """
 
     def __init__(self, workflows: Iterable[type[Any]], activities: Iterable[Any]) -> None:
@@ -34,12 +36,17 @@ class Registry:
         self.workflows: dict[str, WorkflowDefinition] = {}
         self.activities: dict[str, ActivityDefinition] = {}
         for cls in workflows:
-            _register(self.workflows, workflow_definition(cls), "workflow types")
+            _register(self.workflows, workflow_definition(cls), "workflow types", "workflows")
         for fn in activities:
-            _register(self.activities, registrable_activity(fn), "activities")
+            _register(self.activities, registrable_activity(fn), "activities", "activities")
         self._by_run: dict[Callable[..., Any], list[WorkflowDefinition]] = {}
         for definition in self.workflows.values():
             self._by_run.setdefault(definition.run, []).append(definition)
+        self.classes = [definition.cls for definition in self.workflows.values()]
+        if dynamic := self.workflows.pop("", None):
+            self.workflows = WithDynamic(self.workflows, dynamic)
+        if activity := self.activities.pop("", None):
+            self.activities = WithDynamic(self.activities, activity)
 
     def workflow(self, workflow: Any) -> WorkflowDefinition:
         """The definition that a caller means by a class, its run method, or a type name.
@@ -52,7 +59,7 @@ class Registry:
         if isinstance(workflow, str):
             name = workflow
         elif isinstance(workflow, type):
-            name = workflow_definition(workflow).name
+            name = type_name(workflow_definition(workflow))
         else:
             return self._by_run_method(workflow)
         definition = self.workflows.get(name)
@@ -81,18 +88,28 @@ class Registry:
             raise RegistrationError(
                 f"{run.__qualname__} is the run method of {names}: pass the class instead"
             )
+        type_name(found[0])
         return found[0]
 
 
-def _register(known: dict[str, Any], definition: Any, what: str) -> None:
+def _register(known: dict[str, Any], definition: Any, what: str, kind: str) -> None:
     earlier = known.setdefault(definition.name, definition)
-    if earlier is not definition:
-        raise RegistrationError(
-            f"two {what} are named {definition.name!r} ({_source(earlier)} and {_source(definition)}): give one of "
-            f"them name='...'"
-        )
+    if earlier is definition:
+        return
+    places = f"{_source(earlier)} and {_source(definition)}"
+    if not definition.name:
+        raise RegistrationError(f"two {kind} are dynamic ({places}): a Runtime takes one of them")
+    raise RegistrationError(
+        f"two {what} are named {definition.name!r} ({places}): give one of them name='...'"
+    )
 
 
 def _source(definition: WorkflowDefinition | ActivityDefinition) -> str:
-    source = definition.cls if isinstance(definition, WorkflowDefinition) else definition.fn
-    return f"{source.__module__}.{source.__qualname__}"
+    """Where a definition is: two of one name may be in one module."""
+    source: Any
+    if isinstance(definition, WorkflowDefinition):
+        source, code = definition.cls, definition.run.__code__
+    else:
+        source, code = definition.fn, inspect.unwrap(definition.fn).__code__
+    file = code.co_filename.replace("\\", "/").rpartition("/")[2]
+    return f"{source.__module__}.{source.__qualname__}, {file}:{code.co_firstlineno}"

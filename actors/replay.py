@@ -164,6 +164,8 @@ def _identity(event: ev.Event | None) -> tuple[object, ...]:
             return (type(event), event.command)
         case ev.MemoUpserted():
             return (type(event), *sorted(event.names))
+        case ev.ValuePublished():
+            return (type(event), event.key, event.value is None)
         case ev.UpdateCompleted() | ev.UpdateFailed():
             return ("update", event.update)
         case ev.HandlerFailed():
@@ -189,12 +191,16 @@ def _describe(event: ev.Event | None) -> str:
             return f"command {event.command}: a side effect"
         case ev.MemoUpserted():
             return f"new values of the memo ({', '.join(event.names)})"
+        case ev.ValuePublished():
+            return f"{'a value' if event.value else 'nothing more'} published as {event.key!r}"
         case ev.UpdateCompleted() | ev.UpdateFailed():
             return f"the answer to the update of event {event.update}"
         case ev.HandlerFailed():
             return f"a failed handler for the message of event {event.message}"
+        case ev.CancelRequested():
+            return "the run's own cancel, by workflow.cancel()"
         case ev.WorkflowCompleted():
-            return "the end of run (it returned)"
+            return "the end of run (it returned, or workflow.complete() was called)"
         case ev.WorkflowFailed():
             return f"the end of run (it failed: {event.failure.type})"
         case ev.WorkflowCancelled():

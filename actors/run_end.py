@@ -31,27 +31,16 @@ class WorkflowCrashedError(Exception):
 
 
 def end_run(run: WorkflowInstance, main: asyncio.Task[Any]) -> None:
-    """Turn the end of main into the outcome.
+    """Turn the end of main, or what ``workflow.complete`` was given before that, into the outcome.
 
     Raises:
         WorkflowCrashedError: As of ``failed_outcome``.
     """
-    error = None if main.cancelled() else main.exception()  # looked at from here on
-    _note_unseen_failures(run)
-    if main.cancelled():
-        if not run.cancel_requested:
-            message = "a CancelledError left the workflow's run, but nobody has asked the run to cancel"
-            run.outcome = failed_outcome(run, asyncio.CancelledError(message))
-        else:
-            run.outcome = ev.WorkflowCancelled(run._cancel_reason)
-    elif error is None:
-        try:
-            payload = run._definition.codec.encode_result(run._converter, main.result())
-            run.outcome = ev.WorkflowCompleted(payload)
-        except Exception as unfit:  # noqa: BLE001  (a result without a stored form is a fault of run)
-            run.outcome = failed_outcome(run, unfit)
+    if run.completion is not None:
+        _note_unseen_failures(run)  # of main too: the run had its result before
+        run.outcome = ev.WorkflowCompleted(run.completion)
     else:
-        run.outcome = failed_outcome(run, error)
+        run.outcome = _outcome_of(run, main)
     run._outputs.append(run.outcome)
     if not run.replaying:
         run.pending.clear()  # commands that nobody has awaited say so now
@@ -61,6 +50,22 @@ def end_run(run: WorkflowInstance, main: asyncio.Task[Any]) -> None:
             f"ended while {run.handlers.running} of its handlers were running; await "
             f"workflow.wait_condition(workflow.all_handlers_finished) before returning",
         )
+
+
+def _outcome_of(run: WorkflowInstance, main: asyncio.Task[Any]) -> ev.Outcome:
+    error = None if main.cancelled() else main.exception()  # looked at from here on
+    _note_unseen_failures(run)
+    if main.cancelled():
+        if run.cancel_requested:
+            return ev.WorkflowCancelled(run._cancel_reason)
+        message = "a CancelledError left the workflow's run, but nobody has asked the run to cancel"
+        return failed_outcome(run, asyncio.CancelledError(message))
+    if error is not None:
+        return failed_outcome(run, error)
+    try:
+        return ev.WorkflowCompleted(run._definition.codec.encode_result(run._converter, main.result()))
+    except Exception as unfit:  # noqa: BLE001  (a result without a stored form is a fault of run)
+        return failed_outcome(run, unfit)
 
 
 def failed_outcome(run: WorkflowInstance, error: BaseException) -> ev.WorkflowFailed:

@@ -149,7 +149,7 @@ class Runtime(ActivityAccess, JournalAccess):
             trust_pickle=trust_pickle, converters=each_of("converters", converters)
         )
         self._registry = Registry(each_of("workflows", workflows), each_of("activities", activities))
-        check_workflows((definition.cls for definition in self._registry.workflows.values()), guard)
+        check_workflows(self._registry.classes, guard)
         install_guards(guard)
         self._shard: Shard | None = None
         self._door = NO_DOOR

@@ -104,7 +104,7 @@ class ThreadAttempts:
             self._threads.submit(work)
         except Exception as error:  # noqa: BLE001  (the system gives no more threads: this attempt has failed)
             # Later, as any outcome: the slot is taken until then, so that nothing spins.
-            failure = attempt_failure(error, attempt, pool._converter)
+            failure = attempt_failure(error, attempt, pool.converter)
             pool._loop.call_soon(self._refused, attempt, failure)
 
     def _run_sync(
@@ -116,18 +116,18 @@ class ThreadAttempts:
             pool._marks.begin_in_thread(attempt)
             definition = attempt.definition
             args, kwargs = definition.codec.decode_args(
-                pool._converter, attempt.scheduled.args, attempt.scheduled.keywords
+                pool.converter, attempt.scheduled.args, attempt.scheduled.keywords
             )
             interrupt.enter()
             try:
                 result = definition.fn(*args, **kwargs)
             finally:
                 interrupt.leave()
-            return definition.codec.encode_result(pool._converter, result)
+            return definition.codec.encode_result(pool.converter, result)
         except CompleteAsyncError:
             return DETACHED
         except BaseException as error:  # noqa: BLE001  (data for the workflow)
-            return attempt_failure(error, attempt, pool._converter)
+            return attempt_failure(error, attempt, pool.converter)
         finally:
             pool._marks.rest(attempt)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple, overload
 
 P = ParamSpec("P")
@@ -37,4 +37,24 @@ class WorkflowClass(Protocol[W_contra, *Ts, R_co]):
 
     def run(self, wf: W_contra, /, *args: *Ts) -> Awaitable[R_co]:
         """The workflow's main."""
+        ...
+
+
+class ActivityHandle(Protocol[R_co]):
+    """An activity that was started; await it for its result."""
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        """Wait for the result."""
+        ...
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel the activity in the way of its ``cancellation_type``."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether it has ended by being cancelled."""
+        ...
+
+    def done(self) -> bool:
+        """Whether it has ended."""
         ...

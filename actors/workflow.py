@@ -15,10 +15,10 @@ import inspect
 import logging
 import random as random_module
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
+from typing import Any, Concatenate, Literal, Unpack, overload
 
 from ..journal.failures import clean
 from .commands import Decode, result_decoder
@@ -34,7 +34,7 @@ from .definitions import (
 )
 from .errors import RegistrationError
 from .options import ActivityOptions, microseconds, positive_microseconds
-from .typing import C, F, P, R, R_co, Ts, UpdateMethod, W
+from .typing import ActivityHandle, C, F, P, R, Ts, UpdateMethod, W
 from .workflow_logger import workflow_logger
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,7 +52,11 @@ logger: logging.Logger = workflow_logger
 def defn(cls: C, /) -> C: ...
 @overload
 def defn(
-    *, name: str | None = None, on_crash: OnCrash = "quarantine", retention: timedelta | float | None = None
+    *,
+    name: str | None = None,
+    on_crash: OnCrash = "quarantine",
+    retention: timedelta | float | None = None,
+    dynamic: bool = False,
 ) -> Callable[[C], C]: ...
 def defn(
     cls: Any = None,
@@ -61,6 +65,7 @@ def defn(
     name: str | None = None,
     on_crash: OnCrash = "quarantine",
     retention: timedelta | float | None = None,
+    dynamic: bool = False,
 ) -> Any:
     """Declare a class as a workflow.
 
@@ -71,6 +76,8 @@ def defn(
             code, ``fail`` ends it.
         retention: How long a run is kept after its end, a timedelta or seconds, more than zero; then it is purged.
             None is for ever. What is declared when a runtime starts holds for runs of any age.
+        dynamic: It runs every type that the runtime has no class for; ``run`` gets the type's name and the list of
+            the arguments, each a ``RawValue``. It has neither a name nor a retention.
 
     Raises:
         RegistrationError: Not a class, no ``@workflow.run`` method, or handlers that clash.
@@ -78,6 +85,8 @@ def defn(
     if on_crash not in ("quarantine", "fail"):
         raise RegistrationError(f"on_crash must be 'quarantine' or 'fail', not {on_crash!r}")
     check_name(name, "workflow.defn")
+    if dynamic and not (name is None and retention is None):
+        raise RegistrationError("@workflow.defn(dynamic=True) takes neither name= nor retention=")
     try:
         kept = None if retention is None else positive_microseconds("retention", retention)
     except (TypeError, ValueError) as error:
@@ -88,18 +97,27 @@ def defn(
             raise RegistrationError(
                 f"@workflow.defn goes on a class, not on {target!r}{name_advice(target, 'workflow.defn')}"
             )
-        setattr(target, DEFINITION, WorkflowDefinition(target, name or target.__name__, on_crash, kept))
+        type_name = "" if dynamic else name or target.__name__
+        setattr(target, DEFINITION, WorkflowDefinition(target, type_name, on_crash, kept))
         return target
 
     return declare(cls) if cls is not None else declare
 
 
-def run(fn: F) -> F:
-    """Declare the ``async def`` method that is the workflow's main.
+@overload
+def run(fn: F, /) -> F: ...
+@overload
+def run() -> Callable[[F], F]: ...
+def run(fn: Any = None, /) -> Any:
+    """Declare the ``async def`` method that is the workflow's main; with parentheses or without.
 
     Raises:
         RegistrationError: It is no ``async def`` method.
     """
+    return _mark_run if fn is None else _mark_run(fn)
+
+
+def _mark_run(fn: Any) -> Any:
     put_mark(fn, "run", None, "workflow.run")
     return fn
 
@@ -193,26 +211,6 @@ def _add_validator(mark: Mark, fn: Any) -> Any:
 
 
 # --- activities -------------------------------------------------------------------------------------------------
-
-
-class ActivityHandle(Protocol[R_co]):
-    """An activity that was started; await it for its result."""
-
-    def __await__(self) -> Generator[Any, None, R_co]:
-        """Wait for the result."""
-        ...
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel the activity in the way of its ``cancellation_type``."""
-        ...
-
-    def cancelled(self) -> bool:
-        """Whether it has ended by being cancelled."""
-        ...
-
-    def done(self) -> bool:
-        """Whether it has ended."""
-        ...
 
 
 @overload

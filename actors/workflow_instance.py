@@ -20,6 +20,7 @@ from ..journal.payloads import Payload, PayloadConverter
 from .asyncio_forbidden import read_only
 from .commands import CommandFuture, Decode, DurableTimer
 from .definitions import ActivityDefinition, WorkflowDefinition
+from .dynamic import not_registered
 from .errors import ActivityNotRegisteredError
 from .event_loop import WorkflowLoop
 from .failure_conversion import error_of
@@ -66,6 +67,7 @@ class WorkflowInstance:
         "_waits",
         "_wall",
         "cancel_requested",
+        "completion",
         "guard",
         "handlers",
         "has_diverged",
@@ -77,6 +79,7 @@ class WorkflowInstance:
         "outcome",
         "pending",
         "places",
+        "published",
         "read_only",
         "recorded",
         "replaying",
@@ -110,10 +113,12 @@ class WorkflowInstance:
         self.recorded: dict[int, ev.SideEffectRecorded] = {}  # of the turn that is replayed
         self.has_diverged = False  # it asked in replay for what the journal does not have
         self.memo: dict[str, Payload] = {}
+        self.published: dict[str, int] | None = None  # sizes by key; most runs publish nothing
         self.handlers: MessageHandlers = MessageHandlers(self)
         self.cancel_requested = False
         self._cancel_reason = ""
         self.outcome: ev.Outcome | None = None
+        self.completion: Payload | None = None  # the result that ``workflow.complete`` was given
         self.logs: list[logging.LogRecord] = []
         self._outputs: list[Any] = []
         self._conditions: dict[asyncio.Future[None], tuple[Callable[[], object], Context]] = {}
@@ -157,9 +162,10 @@ class WorkflowInstance:
                         _DELIVER[type(delivery.event)](self, delivery)
                         self.loop.run_until_idle()
                 self._settle()
-                if self.outcome is None and self._main is not None and self._main.done():
+                main = self._main
+                if self.outcome is None and main is not None and (main.done() or self.completion is not None):
                     self.loop.close_generators()
-                    end_run(self, self._main)
+                    end_run(self, main)
         except (WorkflowCrashedError, KeyboardInterrupt):
             raise
         except PayloadDecodeError as error:
@@ -189,6 +195,8 @@ class WorkflowInstance:
         if self._definition.takes_args:  # main gets its own copies
             args, _ = self._definition.codec.decode_args(self._converter, started.args)
         self._main = self.loop.create_task(self._definition.run(self._object, *args), name="main")
+        if self.cancel_requested:  # by ``__init__`` or an early message
+            self.loop.call_soon(self._throw_cancel)
         self.loop.run_until_idle()
 
     def _settle(self) -> None:
@@ -268,9 +276,26 @@ class WorkflowInstance:
     def _deliver_cancel(self, delivery: Delivery) -> None:
         event = delivery.event
         assert isinstance(event, ev.CancelRequested)
+        if not self.cancel_requested:  # its own code may have been first
+            self.cancel_requested = True
+            self._cancel_reason = event.reason
+            self._cancel_main()
+
+    def request_cancel(self, reason: str) -> None:
+        """Let the run's own code ask for its cancel."""
         self.cancel_requested = True
-        self._cancel_reason = event.reason
-        self._cancel_main()
+        self._cancel_reason = reason
+        if self._main is not None:
+            self.loop.call_soon(self._throw_cancel)  # by then main has begun, and stands at an await
+
+    def _throw_cancel(self) -> None:
+        main = self._main
+        assert main is not None
+        waiter = main._fut_waiter  # type: ignore[attr-defined]
+        if waiter is not None and waiter.done():
+            main.cancel()  # its wake-up is under way: the throw takes its place
+        elif not main.done():
+            self._cancel_main()
 
     def _cancel_main(self) -> None:
         """Cancel what main waits for; when that swallows the cancel, it is main's turn at its next await (R10)."""
@@ -308,7 +333,7 @@ class WorkflowInstance:
             raise read_only(f"activity {name!r}")
         registered = self._activities.get(name)  # what will run: its signature counts
         if registered is None:
-            raise ActivityNotRegisteredError(name, list(self._activities))
+            raise not_registered(definition, self._activities)
         resolved: ResolvedActivityOptions = definition.options
         if options:
             resolved = resolved.overridden(options)

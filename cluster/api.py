@@ -251,6 +251,19 @@ class Api:
         handle, _ = self._run(call)
         return _answer(summary_document(await handle.describe()))
 
+    async def all_published(self, call: Call) -> web.Response:
+        """What a run has published."""
+        handle, _ = self._run(call)
+        found = await self._runtime._messenger.all_published(handle)
+        return _answer({"published": {key: value_of(payload, key) for key, payload in found.items()}})
+
+    async def published(self, call: Call) -> web.Response:
+        """One value of what a run has published."""
+        handle, _ = self._run(call)
+        key = call.names["name"]
+        payload = (await self._runtime._messenger.all_published(handle, key)).get(key)
+        return _answer({"value": None if payload is None else value_of(payload, f"value published as {key!r}")})
+
     async def history(self, call: Call) -> web.StreamResponse:
         """All records of a run."""
         handle, _ = self._run(call)
@@ -352,6 +365,8 @@ ROUTES = (
     Route("GET", "/v1/workflows/{id}", Api.describe),
     Route("GET", "/v1/workflows/{id}/history", Api.history),
     Route("GET", "/v1/workflows/{id}/result", Api.result),
+    Route("GET", "/v1/workflows/{id}/published", Api.all_published),
+    Route("GET", "/v1/workflows/{id}/published/{name}", Api.published),
     Route("POST", "/v1/workflows/{id}/signals/{name}", Api.signal),
     Route("POST", "/v1/workflows/{id}/queries/{name}", Api.query),
     Route("POST", "/v1/workflows/{id}/updates/{name}", Api.update),

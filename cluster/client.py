@@ -15,6 +15,7 @@ import msgspec
 from ..actors.addresses import address_of
 from ..actors.definitions import MARK, Mark, WorkflowDefinition, workflow_definition
 from ..actors.descriptions import WorkflowSummary
+from ..actors.dynamic import type_name
 from ..actors.errors import RegistrationError
 from ..actors.handles import WorkflowHandle
 from ..actors.options import StartOptions, check_request_id, check_text, check_workflow_id, microseconds
@@ -184,7 +185,7 @@ def _workflow(workflow: Any) -> tuple[str, WorkflowDefinition | None]:
         return check_text("the name of a workflow type", workflow), None
     if isinstance(workflow, type):
         definition = workflow_definition(workflow)
-        return definition.name, definition
+        return type_name(definition), definition
     mark = getattr(workflow, "__dict__", {}).get(MARK)
     what = getattr(workflow, "__qualname__", None) or repr(workflow)
     if not isinstance(mark, Mark) or mark.kind != "run":
@@ -194,7 +195,7 @@ def _workflow(workflow: Any) -> tuple[str, WorkflowDefinition | None]:
     if len(mark.owners) != 1:
         names = " and ".join(owner.cls.__qualname__ for owner in mark.owners) or "no workflow class"
         raise RegistrationError(f"{what} is the run method of {names}: pass the class instead")
-    return mark.owners[0].name, mark.owners[0]
+    return type_name(mark.owners[0]), mark.owners[0]
 
 
 def _plain_option(value: Any) -> Any:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from ..actors.call_codec import CallCodec
+from ..actors.handles import ActorRef
 from .client import Client
 from .remote import RemoteMessenger
 from .wire import Raw
@@ -27,3 +30,10 @@ class JsonClient(Client):
     """A ``Client`` whose arguments and results are ``msgspec.Raw``."""
 
     _make_messenger = JsonMessenger
+
+    async def published(self, run: ActorRef[Any]) -> dict[str, Raw]:
+        """What a run has published, by key."""
+        data = await self._connection.call(
+            "GET", "workflows", run.workflow_id, "published", query={"run_id": run.run_id}
+        )
+        return msgspec.json.decode(data, type=dict[str, dict[str, Raw]])["published"]

@@ -16,11 +16,12 @@ from ..actors.descriptions import History, WorkflowDescription
 from ..actors.errors import ResultTimeoutError
 from ..actors.messenger import handler_name
 from ..actors.options import check_request_id, check_text, microseconds, positive_count
+from ..actors.publishing import check_key
 from ..actors.repeats import VERBS
 from ..actors.updates import UpdateHandle, WaitForStage
 from ..journal import events as ev
 from ..journal.ids import random_id
-from ..journal.payloads import PayloadConverter
+from ..journal.payloads import NULL, PayloadConverter
 from ..journal.run_document import record_of
 from .connection import Connection, is_done
 from .errors import CallRefusedError
@@ -147,6 +148,15 @@ class RemoteMessenger:
         data = await self._connection.call("GET", *_run(ref), query=_which(ref))
         return msgspec.json.decode(data, type=WorkflowDescription)
 
+    async def published(self, ref: ActorRef[Any], key: str, hint: Any) -> Any:
+        """A value that the run has published, by its type; None when there is none."""
+        check_key(key)
+        data = await self._connection.call("GET", *_run(ref), "published", key, query=_which(ref))
+        payload = payload_of(msgspec.json.decode(data, type=dict[str, Raw])["value"])
+        if payload is NULL:
+            return None
+        return self._converter.decode(payload, hint, where=f"value published as {key!r} by {ref.workflow_id}")
+
     async def history(self, ref: ActorRef[Any]) -> History:
         """Read the run's durable events."""
         found = from_json(await self._connection.call("GET", *_run(ref), "history", query=_which(ref)))
@@ -206,5 +216,5 @@ def _run(ref: ActorRef[Any]) -> tuple[str, str]:
 
 def _which(ref: ActorRef[Any], run_id: str | None = None) -> dict[str, object]:
     """The run and the type that a reference is bound to."""
-    kind = None if ref._definition is None else ref._definition.name
+    kind = None if ref._definition is None else ref._definition.name or None
     return {"run_id": run_id or ref.run_id, "type": kind}

@@ -107,7 +107,8 @@ def payload_of(value: Raw) -> Payload:
 
 def summary_document(seen: WorkflowSummary) -> dict[str, Any]:
     """A line of a list, or a description, as it travels."""
-    document: dict[str, Any] = msgspec.to_builtins(seen)
+    # A value of the user's, in the memo or published, may be of any class where pickles are trusted.
+    document: dict[str, Any] = msgspec.to_builtins(seen, enc_hook=repr)
     if isinstance(seen, WorkflowDescription):
         document["waiting_on"] = seen.waiting_on
     return document

@@ -122,6 +122,14 @@ class BlockingHandle(Generic[W, R_co]):
         """Everything known of the run without running its code."""
         return self._thread.call(self._handle.describe)
 
+    @overload
+    def published(self, key: str, kind: type[R], /) -> R | None: ...
+    @overload
+    def published(self, key: str, /) -> Any: ...
+    def published(self, key: str, kind: Any = Any, /) -> Any:
+        """The value that the run has published under a key; None when there is none."""
+        return self._thread.call(self._handle.published, key, kind)
+
     def fetch_history(self) -> History:
         """All durable events of the run."""
         return self._thread.call(self._handle.fetch_history)

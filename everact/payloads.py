@@ -3,7 +3,7 @@
 from .journal.aes_gcm_codec import AesGcmCodec
 from .journal.codecs import PayloadCodec
 from .journal.payload_limits import PayloadLimits
-from .journal.payloads import Payload
+from .journal.payloads import Payload, PayloadConverter, RawValue
 from .journal.type_converters import TypeConverter, TypeUpgrade
 from .journal.zstd_codec import ZstdCodec
 
@@ -11,7 +11,9 @@ __all__ = [
     "AesGcmCodec",
     "Payload",
     "PayloadCodec",
+    "PayloadConverter",
     "PayloadLimits",
+    "RawValue",
     "TypeConverter",
     "TypeUpgrade",
     "ZstdCodec",

@@ -1,9 +1,12 @@
 """What authors of workflows write: ``from everact import workflow``."""
 
+from .actors.dynamic import payload_converter
+from .actors.early_end import cancel, complete
+from .actors.publishing import publish
 from .actors.setters import set_query_handler, set_signal_handler, set_update_handler
 from .actors.side_effects import memo, side_effect, upsert_memo
+from .actors.typing import ActivityHandle
 from .actors.workflow import (
-    ActivityHandle,
     WorkflowInfo,
     all_handlers_finished,
     cancellation_requested,
@@ -33,7 +36,9 @@ __all__ = [
     "ActivityHandle",
     "WorkflowInfo",
     "all_handlers_finished",
+    "cancel",
     "cancellation_requested",
+    "complete",
     "defn",
     "execute_activity",
     "execute_activity_method",
@@ -43,6 +48,8 @@ __all__ = [
     "logger",
     "memo",
     "now",
+    "payload_converter",
+    "publish",
     "query",
     "random",
     "run",

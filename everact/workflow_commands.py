@@ -145,6 +145,35 @@ def history(workflow: Id, journal: Journal, run_id: RunId = None, as_json: AsJso
 
 
 @app.command()
+def published(
+    workflow: Id,
+    journal: Journal,
+    key: Annotated[
+        str | None, typer.Argument(metavar="[KEY]", help="Only this one.", show_default=False)
+    ] = None,
+    run_id: RunId = None,
+) -> None:
+    """Show what a run has published, as JSON, without running its code. Works on a closed journal too."""
+    from .cluster.wire import value_of  # noqa: PLC0415
+
+    found = _call(
+        journal,
+        lambda client: client.published(_handle(client, workflow, run_id)),
+        lambda reader: {
+            name: value_of(payload, f"value published as {name!r}")
+            for name, payload in reader.published(workflow, run_id).items()
+        },
+    )
+    if key is None:
+        _print_json({"published": found})
+    elif key in found:
+        _print_json(found[key])
+    else:
+        known = ", ".join(found) or "nothing"
+        raise _failed(ValueError(f"{workflow!r} has not published {key!r}; it has published: {known}"), 1)
+
+
+@app.command()
 def result(
     workflow: Id,
     journal: Journal,

@@ -64,6 +64,7 @@ def print_description(seen: WorkflowDescription) -> None:
         ("events", seen.history_length),
         *(("last failure", f"{a.activity_type}: {a.last_failure}") for a in seen.pending_activities if a.last_failure),
         ("paused", "" if seen.pause_reason is None else seen.pause_reason or "no reason given"),
+        *(("published", f"{key} = {_value(value)}") for key, value in seen.published.items()),
         *(("dead letter", str(letter)) for letter in seen.dead_letters),
     ]  # fmt: skip
     for name, value in lines:
@@ -73,6 +74,13 @@ def print_description(seen: WorkflowDescription) -> None:
         typer.echo("failure:")
         for line in seen.failure.splitlines():
             _say(f"  {line}")
+
+
+def _value(value: Any) -> str:
+    import msgspec  # noqa: PLC0415
+
+    text = msgspec.json.encode(value, enc_hook=repr).decode()
+    return text if len(text) <= FIELDS else f"{text[: FIELDS - 3]}..."
 
 
 def print_history(found: History) -> None:

@@ -111,6 +111,7 @@ def _map_state(state: RunState, swap: Callable[[Payload, str], Payload]) -> RunS
     mapped.updates = {number: map_event(event, swap) for number, event in state.updates.items()}
     mapped.dead_letters = [map_event(event, swap) for event in state.dead_letters]
     mapped.stall = None if state.stall is None else map_event(state.stall, swap)
+    mapped.published = {key: swap(value, "published value") for key, value in state.published.items()}
     mapped.activities = {}
     for command, pending in state.activities.items():
         copy = mapped.activities[command] = pending.copy()

@@ -18,18 +18,19 @@ E = TypeVar("E", bound=ev.Event)
 
 #: Fields with payloads and failures, by event; a test compares it with the events themselves.
 CODED_FIELDS: dict[type[ev.Event], tuple[str, ...]] = {
-    ev.WorkflowStarted: ("args", "memo"),
-    ev.SignalReceived: ("args",),
-    ev.UpdateReceived: ("args",),
+    ev.WorkflowStarted: ("args", "memo", "headers"),
+    ev.SignalReceived: ("args", "headers"),
+    ev.UpdateReceived: ("args", "headers"),
     ev.ActivityCompleted: ("result",),
     ev.ActivityFailed: ("failure",),
     ev.AttemptFailed: ("failure", "details"),
     ev.AttemptNoted: ("details",),
     ev.RunStalled: ("failure",),
-    ev.ActivityScheduled: ("args",),
+    ev.ActivityScheduled: ("args", "headers"),
     ev.TaskFailed: ("failure",),
     ev.SideEffectRecorded: ("result", "failure"),
     ev.MemoUpserted: ("memo",),
+    ev.ValuePublished: ("value",),
     ev.UpdateCompleted: ("result",),
     ev.UpdateFailed: ("failure",),
     ev.HandlerFailed: ("failure",),
@@ -73,6 +74,8 @@ def _map(name: str, value: Any, swap: Swap, names: Sequence[str]) -> Any:
         return map_failure(value, swap)
     if value is None:
         return None
+    if name == "headers":
+        return tuple([ev.Header(one.name, swap(one.value, f"header {one.name!r}")) for one in value])
     if name in _PLACES:
         return tuple(swap(payload, f"{_PLACES[name]} {index}") for index, payload in enumerate(value, 1))
     return tuple(
@@ -142,6 +145,8 @@ def what(event: ev.Event) -> str:
             return f"the update of event {event.update}"
         case ev.HandlerFailed():
             return f"the signal of event {event.message}"
+        case ev.ValuePublished():
+            return f"published key {event.key!r}"
         case ev.TaskFailed():
             return f"task {event.task}"
         case ev.SideEffectRecorded():

@@ -37,6 +37,13 @@ class LimitsRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     heartbeat: int = 0
 
 
+class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What interceptors hand on beside the arguments of a call, by name."""
+
+    name: str
+    value: Payload
+
+
 class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Base of all events."""
 
@@ -55,6 +62,7 @@ class WorkflowStarted(Event, tag="ws", frozen=True):
     digest: bytes = b""
     memo_names: tuple[str, ...] = ()
     memo: tuple[Payload, ...] = ()
+    headers: tuple[Header, ...] = ()
 
 
 class SignalReceived(Event, tag="sr", frozen=True):
@@ -65,6 +73,7 @@ class SignalReceived(Event, tag="sr", frozen=True):
     request_id: str = ""
     digest: bytes = b""
     redrives: int = 0
+    headers: tuple[Header, ...] = ()
 
 
 class UpdateReceived(Event, tag="ur", frozen=True):
@@ -74,6 +83,7 @@ class UpdateReceived(Event, tag="ur", frozen=True):
     args: tuple[Payload, ...] = ()
     request_id: str = ""
     digest: bytes = b""
+    headers: tuple[Header, ...] = ()
 
 
 class CancelRequested(Event, tag="cr", frozen=True):
@@ -220,6 +230,7 @@ class ActivityScheduled(Event, tag="as", frozen=True):
     retry: RetryRecord | None = None
     keywords: tuple[str, ...] = ()
     limits: LimitsRecord | None = None
+    headers: tuple[Header, ...] = ()
 
 
 #: What a run does about an activity that it cancels: ask it to stop, also wait until it has, or let it go on.
@@ -289,6 +300,13 @@ class MemoUpserted(Event, tag="mu", frozen=True):
 
     names: tuple[str, ...]
     memo: tuple[Payload, ...] = ()
+
+
+class ValuePublished(Event, tag="vp", frozen=True):
+    """Command: outsiders read this value by its key from now on; None takes it out."""
+
+    key: str
+    value: Payload | None = None
 
 
 class SignalKept(Event, tag="sk", frozen=True):
@@ -390,6 +408,7 @@ AnyEvent = (
     | WorkflowFailed
     | WorkflowCancelled
     | WorkflowTerminated
+    | ValuePublished
 )
 
 Message = SignalReceived | UpdateReceived

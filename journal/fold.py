@@ -134,6 +134,7 @@ class RunState:
         pause: Who does not want it to go on, and why; None while nobody does.
         kept: Names of delivered signals that no handler has taken yet, by event number.
         blame: Deaths of the process while its code ran, by what ran (``RunBlamed.what``); empty once it progresses.
+        published: What its code lets outsiders read, by key.
     """
 
     __slots__ = (
@@ -149,6 +150,7 @@ class RunState:
         "now",
         "outcome",
         "pause",
+        "published",
         "stall",
         "started",
         "started_at",
@@ -178,6 +180,7 @@ class RunState:
         self.pause: ev.RunPaused | None = None
         self.kept: dict[int, str] = {}
         self.blame: dict[str, Blame] = {}
+        self.published: dict[str, Payload] = {}
 
     @property
     def status(self) -> str:
@@ -190,8 +193,10 @@ class RunState:
 
     @property
     def answer_bytes(self) -> int:
-        """Size of what an ended run is kept in memory for: its result and the answers of its updates."""
+        """Size of what an ended run is kept in memory for: its result, what it published, its answers to updates."""
         size = len(self.outcome.result.data) if type(self.outcome) is ev.WorkflowCompleted else 0
+        if self.published:
+            size += sum(len(value.data) for value in self.published.values())
         if self.answers:
             size += sum(len(answer.data) for answer in self.answers.values() if isinstance(answer, Payload))
         return size
@@ -367,6 +372,13 @@ def _waited(state: RunState, _number: int, _at: int, event: ev.ConditionMet) -> 
     state.waiting.pop(event.wait, None)
 
 
+def _published(state: RunState, _number: int, _at: int, event: ev.ValuePublished) -> None:
+    if event.value is None:
+        state.published.pop(event.key, None)
+    else:
+        state.published[event.key] = event.value
+
+
 def _kept(state: RunState, _number: int, _at: int, event: ev.SignalKept) -> None:
     state.kept[event.message] = event.name
 
@@ -436,6 +448,7 @@ _APPLY: dict[type, _Apply] = {
     ev.MemoUpserted: _memo,
     ev.ConditionAwaited: _waits,
     ev.ConditionMet: _waited,
+    ev.ValuePublished: _published,
     ev.SignalKept: _kept,
     ev.SignalTaken: _taken,
     ev.UpdateCompleted: _update_done,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -63,6 +64,19 @@ def total_size(payloads: Iterable[Payload]) -> int:
     for payload in payloads:
         size += len(payload.data)
     return size
+
+
+@dataclass(frozen=True, slots=True)
+class RawValue:
+    """A value as it is stored: what dynamic workflows and activities get, and may pass on as it is.
+
+    Where a parameter or a result is annotated with it, nothing is converted.
+
+    Attributes:
+        payload: ``workflow.payload_converter().decode(payload, SomeType)`` makes a value of it.
+    """
+
+    payload: Payload
 
 
 class PayloadConverter:
@@ -140,6 +154,8 @@ class PayloadConverter:
 
     def encoder_for(self, hint: object) -> Encode:
         """The quickest way to store many values of one hint: ``encode(value, where="") -> Payload``."""
+        if hint is RawValue:
+            hint = Any
         plan = self._planner.plan(hint)
         exact, slow = plan.exact, self._slow_encode
 
@@ -160,6 +176,8 @@ class PayloadConverter:
 
     def decoder_for(self, hint: object) -> Decode:
         """The quickest way to read many values of one hint: ``decode(payload, where="") -> value``."""
+        if hint is RawValue:
+            return _raw
         plan = self._planner.plan(hint)
         read, slow = decoder_of(hint) if plan.all_plain() else None, self._slow_decode
 
@@ -183,6 +201,8 @@ class PayloadConverter:
             table[hint] = call
 
     def _slow_encode(self, plan: Plan, value: object, where: str) -> Payload:
+        if type(value) is RawValue:
+            return value.payload
         tree: Any = None
         try:
             if type(value) is bytes and plan.fits(value):
@@ -266,3 +286,7 @@ class PayloadConverter:
         except Exception as error:
             message = f"the pickle cannot be read: {type(error).__name__}: {error}"
             raise PayloadDecodeError(shorten(message), where) from error
+
+
+def _raw(payload: Payload, _where: str = "") -> RawValue:
+    return RawValue(payload)

@@ -54,6 +54,7 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     blame: dict[str, Blame] = {}
     #: Uncounted attempts, suspicions and deaths of those pending activities that have any.
     lost: dict[int, tuple[int, int, int]] = {}
+    published: dict[str, Payload] = {}
 
 
 class OpenRun(NamedTuple):
@@ -157,6 +158,7 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         state.kept,
         state.blame,
         lost,
+        state.published,
     )
     return _encode((needs, wake, started.workflow_type, snapshot)), wake
 
@@ -219,6 +221,7 @@ def _state(row: _OpenRow) -> RunState:
     state.pause = found.pause
     state.kept = found.kept
     state.blame = found.blame
+    state.published = found.published
     return state
 
 

@@ -38,6 +38,7 @@ ARGUMENTS = {
     "PayloadError": ("expected int", "here", "$"),
     "PayloadTooLargeError": ("argument 'n' of activity charge", 20, 10, ""),
     "ProcessDiedError": ("query status", 3),
+    "PublishLimitError": ("progress", 101, 300_000),
     "ReadOnlyError": ("activity 'charge'", "use an update"),
     "RequestIdReusedError": ("r-1", "order-42"),
     "TurnBlockedError": (10.0,),

@@ -9,9 +9,9 @@ from everact.journal.payloads import NULL, Payload
 
 #: Tag and fields of every event, in stored order. Append only: a new field goes to the end, with a default.
 FROZEN = {
-    "ws": ("WorkflowStarted", "workflow_id run_id workflow_type args request_id digest memo_names memo"),
-    "sr": ("SignalReceived", "name args request_id digest redrives"),
-    "ur": ("UpdateReceived", "name args request_id digest"),
+    "ws": ("WorkflowStarted", "workflow_id run_id workflow_type args request_id digest memo_names memo headers"),
+    "sr": ("SignalReceived", "name args request_id digest redrives headers"),
+    "ur": ("UpdateReceived", "name args request_id digest headers"),
     "cr": ("CancelRequested", "reason request_id"),
     "ac": ("ActivityCompleted", "command attempt result"),
     "af": ("ActivityFailed", "command attempt failure retry_state"),
@@ -23,7 +23,7 @@ FROZEN = {
     "rr": ("RunReleased", "reason request_id digest"),
     "rp": ("RunPaused", "reason request_id digest"),
     "ru": ("RunResumed", "reason request_id digest"),
-    "as": ("ActivityScheduled", "command activity_type args start_to_close retry keywords limits"),
+    "as": ("ActivityScheduled", "command activity_type args start_to_close retry keywords limits headers"),
     "ax": ("ActivityCancelRequested", "command mode"),
     "ts": ("TimerStarted", "command duration deadline"),
     "tc": ("TimerCancelled", "command"),
@@ -43,6 +43,7 @@ FROZEN = {
     "wt": ("WorkflowTerminated", "reason"),
     "al": ("AttemptLost", "command attempt reason counted suspected blamed"),
     "rb": ("RunBlamed", "life what alone"),
+    "vp": ("ValuePublished", "key value"),
 }
 
 FAILURE = Failure(
@@ -98,6 +99,7 @@ SAMPLES = [
     ev.WorkflowTerminated("away"),
     ev.AttemptLost(3, 2, "the process died", True, True, False),
     ev.RunBlamed("00ff", "query status", False),
+    ev.ValuePublished("progress", Payload("json", b"7")),
 ]
 BYTES = {
     "WorkflowStarted": (
@@ -191,14 +193,16 @@ BYTES = {
     "WorkflowTerminated": ("94a1549192a27774a4617761799090"),
     "AttemptLost": ("94a1549197a2616c0302b07468652070726f636573732064696564c3c3c29090"),
     "RunBlamed": ("94a1549194a27262a430306666ac717565727920737461747573c29090"),
+    "ValuePublished": ("94a1549193a27670a870726f677265737392a46a736f6ec401379090"),
 }
 #: Bytes by which events have grown since: new fields, with nothing in them.
 GROWN = {
-    "WorkflowStarted": 2,
-    "SignalReceived": 1,
+    "WorkflowStarted": 3,
+    "SignalReceived": 2,
+    "UpdateReceived": 1,
     "AttemptFailed": 1,
     "RunReleased": 3,
-    "ActivityScheduled": 2,
+    "ActivityScheduled": 3,
     "ActivityCancelRequested": 1,
     "HandlerFailed": 1,
     "WorkflowFailed": 1,
@@ -224,6 +228,7 @@ def test_the_failure_and_retry_records_keep_their_field_order():
         "retry_on", "non_retryable", "increment",
     )  # fmt: skip
     assert ev.LimitsRecord.__struct_fields__ == ("schedule_to_start", "schedule_to_close", "heartbeat")
+    assert ev.Header.__struct_fields__ == ("name", "value")
     assert ev.Turn.__struct_fields__ == ("inputs", "outputs", "delivers")
     assert ev.Received.__struct_fields__ == ("inputs",)
     assert (ev.Turn.__struct_config__.tag, ev.Received.__struct_config__.tag) == ("T", "R")

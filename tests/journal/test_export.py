@@ -93,6 +93,8 @@ FIELDS = {
     "limits": st.none() | st.builds(ev.LimitsRecord, numbers, numbers, numbers),
     "details": args,
     "memo": args,
+    "value": payloads,
+    "headers": st.lists(st.builds(ev.Header, texts, payloads), max_size=2).map(tuple),
     "memo_names": st.lists(texts, max_size=2).map(tuple),
     "names": st.lists(texts, max_size=2).map(tuple),
     "suppressed": st.lists(numbers, max_size=2).map(tuple),
