@@ -304,6 +304,15 @@ class SignalTaken(Event, tag="sh", frozen=True):
     message: int
 
 
+class RandomDrawn(Event, tag="rd", frozen=True):
+    """Annotation: the random numbers that the turn has drawn, in order; replay does not compare it.
+
+    Each of ``draws`` is the name of a stream, the number of the command that came next, and how many were drawn.
+    """
+
+    draws: tuple[tuple[str, int, int], ...]
+
+
 class UpdateCompleted(Event, tag="uc", frozen=True):
     """The handler of the update received as event ``update`` returned."""
 
@@ -390,6 +399,7 @@ AnyEvent = (
     | WorkflowFailed
     | WorkflowCancelled
     | WorkflowTerminated
+    | RandomDrawn
 )
 
 Message = SignalReceived | UpdateReceived
@@ -410,7 +420,7 @@ SILENT = (
     RunResumed,
 )
 #: Outputs that only tell outsiders what goes on in the run.
-ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed, SignalKept, SignalTaken)
+ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed, SignalKept, SignalTaken, RandomDrawn)
 OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)
 
 
