@@ -218,21 +218,26 @@ class NondeterminismError(EveractError):
         place: ``file:line`` of the code that differs, as far as known.
         last_common: The last command that both agree on.
         event: Number of the event whose delivery differs.
+        moved: The first random draw that the code makes elsewhere than the journal says; empty when there is none.
     """
 
-    def __init__(self, expected: str, actual: str, place: str, last_common: str, event: int) -> None:
-        super().__init__(expected, actual, place, last_common, event)
+    def __init__(  # noqa: PLR0917  (made by replay, and from its own ``args``)
+        self, expected: str, actual: str, place: str, last_common: str, event: int, moved: str = ""
+    ) -> None:
+        super().__init__(expected, actual, place, last_common, event, moved)
         self.expected = expected
         self.actual = actual
         self.place = place
         self.last_common = last_common
         self.event = event
+        self.moved = moved
 
     def __str__(self) -> str:
+        moved = f" Random draws have moved: {self.moved}." if self.moved else ""
         return (
             f"replay differs from the journal at event {self.event}: the journal has {self.expected}, the code did "
-            f"{self.actual} ({self.place}); last in common: {self.last_common}. The run's code was changed under "
-            f"it, or reads something that replay cannot repeat (clock, randomness, shared module state, files)."
+            f"{self.actual} ({self.place}); last in common: {self.last_common}.{moved} The run's code was changed "
+            f"under it, or reads something that replay cannot repeat (clock, randomness, shared module state, files)."
         )
 
 

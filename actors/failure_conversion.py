@@ -40,8 +40,8 @@ from .errors import (
 )
 from .options import microseconds
 
-#: How many arguments a NondeterminismError has; they travel as the failure's details.
-_NONDETERMINISM_ARGS = 5
+#: How many arguments a NondeterminismError has (and had); they travel as the failure's details.
+_NONDETERMINISM_ARGS = (6, 5)
 
 
 def is_failure(error: BaseException) -> bool:
@@ -258,7 +258,7 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
         error = AttemptLostError(failure.message)
     elif failure.kind == "cancelled" and failure.source is not None:
         error = ActivityCancelledError(failure.message or "the activity was cancelled")
-    elif failure.type == "NondeterminismError" and len(failure.details) == _NONDETERMINISM_ARGS:
+    elif failure.type == "NondeterminismError" and len(failure.details) in _NONDETERMINISM_ARGS:
         error = NondeterminismError(*(decode_detail(payload, converter) for payload in failure.details))
     else:
         error = ApplicationError(

@@ -1,4 +1,4 @@
-"""Where user code is, for error texts: the frames that are neither ours nor asyncio's."""
+"""Where user code is, for error texts: the frames that are neither ours nor the standard library's."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 from types import FrameType
 from typing import Any
 
-_LIBRARY = frozenset(["everact", "asyncio"])
+_LIBRARY = frozenset(["everact", "asyncio", "random"])
 
 
 def is_user_code(frame: FrameType) -> bool:
-    """Whether a frame is neither ours nor asyncio's."""
+    """Whether a frame is neither ours nor of asyncio or random."""
     return frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARY
 
 
 def user_place() -> str:
-    """``file:line`` of the innermost frame that is neither ours nor asyncio's."""
+    """``file:line`` of the innermost frame of user code."""
     frame = sys._getframe(2)
     while frame.f_back is not None and not is_user_code(frame):
         frame = frame.f_back

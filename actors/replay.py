@@ -8,12 +8,14 @@ from ..journal import events as ev
 from ..journal.clock import Clock, SystemClock
 from .errors import NondeterminismError
 from .places import suspended_at
+from .randomness import DrawComparison
 from .run_end import WorkflowCrashedError
 from .workflow_instance import Delivery, WorkflowInstance
 
 #: A replay lets the host's loop have its turn after so many seconds, and looks at the clock after so many records.
 SLICE = 0.005
 LOOK = 16
+_ANNOTATIONS = frozenset(ev.ANNOTATIONS)
 
 
 class Replay:
@@ -41,6 +43,7 @@ class Replay:
         self._records = iter(records)
         self._received: dict[int, ev.Event] = {}
         self._common = "the start of the run"
+        self._draws = DrawComparison()
         instance.replaying = True
 
     def go_on(self, clock: Clock) -> bool:
@@ -87,12 +90,35 @@ class Replay:
             actual = instance.turn(at, deliveries)
         except WorkflowCrashedError:
             if instance.has_diverged:
-                _compare(instance, record.outputs, instance._outputs, first, self._common)
+                self._compare(record.outputs, instance._outputs, first)
             raise
         if actual != list(record.outputs):
-            self._common = _compare(instance, record.outputs, actual, first, self._common)
+            self._compare(record.outputs, actual, first)
         elif actual:
-            self._common = _describe(actual[-1])
+            decision = next((event for event in reversed(actual) if type(event) not in _ANNOTATIONS), None)
+            if decision is not None:
+                self._common = _describe(decision)
+            if instance.draws is not None:
+                self._draws.turn(instance.draws.event(), instance.draws)
+
+    def _compare(self, recorded: Sequence[ev.Event], actual: Sequence[ev.Event], first: int) -> None:
+        """Compare what a turn decided by what identifies each decision."""
+        instance = self.instance
+        expected = [event for event in recorded if not isinstance(event, ev.ANNOTATIONS)]
+        done = [event for event in actual if not isinstance(event, ev.ANNOTATIONS)]
+        drawn = next((event for event in recorded if type(event) is ev.RandomDrawn), None)
+        for position in range(max(len(expected), len(done))):
+            wanted = expected[position] if position < len(expected) else None
+            got = done[position] if position < len(done) else None
+            if _identity(wanted) != _identity(got):
+                self._draws.turn(drawn, instance.draws, until=_first_command(wanted, got))
+                place = _place_of(instance, got)
+                error = NondeterminismError(
+                    _describe(wanted), _describe(got), place, self._common, first, self._draws.moved
+                )
+                raise WorkflowCrashedError("held", error)
+            self._common = _describe(got)
+        self._draws.turn(drawn, instance.draws)
 
 
 def replay(instance: WorkflowInstance, records: Iterable[tuple[int, ev.Record]]) -> None:
@@ -127,26 +153,9 @@ def deliveries_of(record: ev.Turn, first: int, received: dict[int, ev.Event]) ->
     return deliveries
 
 
-def _compare(
-    instance: WorkflowInstance,
-    recorded: Sequence[ev.Event],
-    actual: Sequence[ev.Event],
-    first: int,
-    common: str,
-) -> str:
-    """Compare what a turn decided by what identifies each decision; returns the last one in common."""
-    expected = [event for event in recorded if not isinstance(event, ev.ANNOTATIONS)]
-    done = [event for event in actual if not isinstance(event, ev.ANNOTATIONS)]
-    for position in range(max(len(expected), len(done))):
-        wanted = expected[position] if position < len(expected) else None
-        got = done[position] if position < len(done) else None
-        if _identity(wanted) != _identity(got):
-            error = NondeterminismError(
-                _describe(wanted), _describe(got), _place_of(instance, got), common, first
-            )
-            raise WorkflowCrashedError("held", error)
-        common = _describe(got)
-    return common
+def _first_command(*events: ev.Event | None) -> int | None:
+    """The lower number of commands that two decisions are, or are about."""
+    return min((number for event in events if (number := getattr(event, "command", None))), default=None)
 
 
 def _identity(event: ev.Event | None) -> tuple[object, ...]:

@@ -60,6 +60,8 @@ log = logging.getLogger("everact.runtime")
 MAX_CACHED = 10_000
 #: The pump lets the loop's other work go on after this long, in seconds.
 PUMP_SLICE = 0.005
+#: No more timers fall due while so many runs wait for their turns: a message waits behind these and no others.
+CROWD = 128
 
 
 class Shard:
@@ -121,7 +123,7 @@ class Shard:
         self.sizes = PayloadSizes(payload_limits or PayloadLimits())
         self.workflows = workflows
         self.activities = activities
-        self.timers = TimerQueue(loop, clock)
+        self.timers = TimerQueue(loop, clock, lambda: len(self._ready) >= CROWD)
         self.dispatcher = Dispatcher(activities, self.timers, clock)
         self.actors: dict[int, WorkflowActor] = {}
         self.newest: dict[str, WorkflowActor] = {}

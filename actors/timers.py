@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -12,6 +13,10 @@ from ..journal.clock import Clock
 
 #: The wall clock is looked at again at least this often, in seconds: it may have been set.
 RECHECK = 1.0
+#: So many fall due before the loop's other work goes on: some 2 ms of turns.
+SLICE = 64
+#: Pause before more fall due while there is no room for them, in seconds.
+PAUSE = 0.002
 #: Fewer dead entries than this are not worth a sweep.
 _SMALL = 1024
 
@@ -24,15 +29,30 @@ def always(_owner: Any, _command: int) -> bool:
     return True
 
 
+def _never() -> bool:
+    return False
+
+
 class TimerQueue:
     """All timers and retry delays of a shard, in order of deadline.
 
     An entry is not taken out when it loses its purpose: it is recognised when due, and dead ones are swept together.
+    A hundred thousand that fall due at once come a few at a time, so that messages find their way between them.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, is_crowded: Callable[[], bool] = _never
+    ) -> None:
+        """Begin.
+
+        Args:
+            loop: Wakes the queue.
+            clock: What the deadlines are compared with.
+            is_crowded: Whether those that fell due before still wait for their turns: no more come meanwhile.
+        """
         self._loop = loop
         self._clock = clock
+        self._is_crowded = is_crowded
         self._heap: list[tuple[int, int, Due, Alive, Any, int]] = []
         self._order = count()
         self._handle: asyncio.TimerHandle | None = None
@@ -63,16 +83,28 @@ class TimerQueue:
     def sweep(self) -> None:
         """Take out the entries that have lost their purpose."""
         self._dead = 0
-        self._heap = [entry for entry in self._heap if entry[3](entry[4], entry[5])]
+        # In place: what falls due may ask for a sweep.
+        self._heap[:] = [entry for entry in self._heap if entry[3](entry[4], entry[5])]
         heapq.heapify(self._heap)
 
     def check(self) -> None:
-        """Call everything that is due; also for tests that have moved the clock."""
+        """Call everything that is due, however much; also for tests that have moved the clock."""
+        self._fall_due(sys.maxsize)
+
+    def _wake(self) -> None:
+        if self._is_crowded():
+            self._handle = self._loop.call_later(PAUSE, self._wake)
+            self._wake_at = 0
+        else:
+            self._fall_due(SLICE)
+
+    def _fall_due(self, most: int) -> None:
         heap = self._heap
         now = self._clock.wall()
         try:
-            while heap and heap[0][0] <= now:
+            while most and heap and heap[0][0] <= now:
                 _deadline, _order, due, alive, owner, command = heapq.heappop(heap)
+                most -= 1
                 if alive(owner, command):
                     due(owner, command)
         finally:  # what one of them raises does not stop the others
@@ -92,4 +124,4 @@ class TimerQueue:
         if self._heap:
             self._wake_at = self._heap[0][0]
             delay = (self._wake_at - self._clock.wall()) / 1_000_000
-            self._handle = self._loop.call_later(min(max(delay, 0.0), RECHECK), self.check)
+            self._handle = self._loop.call_later(min(max(delay, 0.0), RECHECK), self._wake)

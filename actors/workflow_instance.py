@@ -27,7 +27,7 @@ from .failure_conversion import error_of
 from .handlers import MessageHandlers
 from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
-from .randomness import Randomness
+from .randomness import Draws, Randomness
 from .run_end import WorkflowCrashedError, end_run, failed_outcome
 from .turn_guard import Guard
 
@@ -68,6 +68,7 @@ class WorkflowInstance:
         "_wall",
         "cancel_requested",
         "completion",
+        "draws",
         "guard",
         "handlers",
         "has_diverged",
@@ -126,6 +127,7 @@ class WorkflowInstance:
         self._waits = 0
         self._randoms: Randomness | None = None
         self._reading_randoms: Randomness | None = None
+        self.draws: Draws | None = None  # of the present turn
         # Its own: what the sender of a message has in its context must not reach the code.
         self._context = Context()
         self._object: Any = None
@@ -153,6 +155,7 @@ class WorkflowInstance:
         self._wall = at
         self.now = max(self.now, at)
         self._outputs = []
+        self.draws = None
         try:
             with self.loop:
                 if type(deliveries[0].event) is ev.WorkflowStarted:
@@ -166,6 +169,7 @@ class WorkflowInstance:
                 if self.outcome is None and main is not None and (main.done() or self.completion is not None):
                     self.loop.close_generators()
                     end_run(self, main)
+                self._record_draws()
         except (WorkflowCrashedError, KeyboardInterrupt):
             raise
         except PayloadDecodeError as error:
@@ -440,8 +444,20 @@ class WorkflowInstance:
         if self.read_only:
             self._reading_randoms = self._reading_randoms or Randomness()
             return self._reading_randoms.stream(stream, f"{run}/query/{self.now}/{stream}")
-        self._randoms = self._randoms or Randomness()
+        self._randoms = self._randoms or Randomness(self._note_draw)
         return self._randoms.stream(stream, f"{run}/{stream}")
+
+    def _record_draws(self) -> None:
+        if self.draws is not None:
+            at_end = len(self._outputs) - (self.outcome is not None)  # the outcome is the last one
+            self._outputs.insert(at_end, self.draws.event())
+
+    def _note_draw(self, stream: str) -> None:
+        if self.read_only:
+            raise read_only("a draw from a random stream of the run")
+        if self.draws is None:
+            self.draws = Draws()
+        self.draws.add(stream, self.next_command, user_place() if self.replaying else "")
 
     def loop_time(self) -> float:
         """Seconds since the run's start, of the event being delivered."""

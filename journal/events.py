@@ -322,6 +322,15 @@ class SignalTaken(Event, tag="sh", frozen=True):
     message: int
 
 
+class RandomDrawn(Event, tag="rd", frozen=True):
+    """Annotation: the random numbers that the turn has drawn, in order; replay does not compare it.
+
+    Each of ``draws`` is the name of a stream, the number of the command that came next, and how many were drawn.
+    """
+
+    draws: tuple[tuple[str, int, int], ...]
+
+
 class UpdateCompleted(Event, tag="uc", frozen=True):
     """The handler of the update received as event ``update`` returned."""
 
@@ -409,6 +418,7 @@ AnyEvent = (
     | WorkflowCancelled
     | WorkflowTerminated
     | ValuePublished
+    | RandomDrawn
 )
 
 Message = SignalReceived | UpdateReceived
@@ -429,7 +439,7 @@ SILENT = (
     RunResumed,
 )
 #: Outputs that only tell outsiders what goes on in the run.
-ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed, SignalKept, SignalTaken)
+ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed, SignalKept, SignalTaken, RandomDrawn)
 OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import perf_counter
 
 from .. import activity, workflow
@@ -85,6 +85,17 @@ class Nap:
 
 
 @workflow.defn
+class SleepUntil:
+    """A durable sleep until a moment."""
+
+    @workflow.run
+    async def run(self, moment: datetime) -> float:
+        """Sleep; returns by how much it ended too late, in seconds of the wall clock."""
+        await workflow.sleep_until(moment)
+        return workflow.time() - moment.timestamp()
+
+
+@workflow.defn
 class Counter:
     """Does some steps, then counts what it is told."""
 
@@ -123,5 +134,5 @@ class Counter:
         return self.count
 
 
-WORKFLOWS = (Steps, Blocks, Fan, Nap, Counter)
+WORKFLOWS = (Steps, Blocks, Fan, Nap, SleepUntil, Counter)
 ACTIVITIES = (step, stamped_step)

@@ -31,7 +31,7 @@ ARGUMENTS = {
     "ActivityTimeoutError": ("too slow", "heartbeat_timeout"),
     "JournalLockedError": ("/orders", 4711),
     "NoDeadLetterError": ("order-42", 7),
-    "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9),
+    "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9, "draw 1"),
     "PayloadCodecError": ("key 'k' is not known", "result of activity charge", "$"),
     "PayloadDecodeError": ("expected int", "result of activity charge", "$.price"),
     "PayloadEncodeError": ("expected int", "argument 'n' of activity charge", "$.price"),

@@ -152,6 +152,19 @@ def test_messages_timers_kills_and_memory_are_measured_and_held_against_what_was
     assert "FALLEN: W4.parallel: 0.0" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_hundred_thousand_timers_are_measured_when_they_are_named(tmp_path: Path) -> None:
+    done = bench(
+        tmp_path, "--scale", "0.002", "--only", "timers-100k", "--journal", "disk", "--json", "x.json"
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = json.loads((tmp_path / "x.json").read_text())["lines"]
+    assert line["key"] == "timers-100k.lateness"
+    assert line["detail"]["n"] == 200
+    assert line["detail"]["spare_seconds"] > 0
+    assert line["value"] > 0
+
+
 def test_only_what_is_worse_than_four_fifths_of_the_recorded_figure_has_fallen(tmp_path: Path) -> None:
     limit = Limit("bare", 1.0, 2.4)
     lines = [

@@ -44,6 +44,7 @@ FROZEN = {
     "al": ("AttemptLost", "command attempt reason counted suspected blamed"),
     "rb": ("RunBlamed", "life what alone"),
     "vp": ("ValuePublished", "key value"),
+    "rd": ("RandomDrawn", "draws"),
 }
 
 FAILURE = Failure(
@@ -100,6 +101,7 @@ SAMPLES = [
     ev.AttemptLost(3, 2, "the process died", True, True, False),
     ev.RunBlamed("00ff", "query status", False),
     ev.ValuePublished("progress", Payload("json", b"7")),
+    ev.RandomDrawn((("uuid4", 3, 1), ("random/", 3, 2))),
 ]
 BYTES = {
     "WorkflowStarted": (
@@ -146,6 +148,7 @@ BYTES = {
     "RunReleased": ("94a1549192a27272b37468652072756e74696d6520737461727465649090"),
     "RunPaused": ("94a1549194a27270a46c6f6f6ba3726571c401059090"),
     "RunResumed": ("94a1549194a27275a66c6f6f6b6564a3726571c401069090"),
+    "RandomDrawn": ("94a1549192a272649293a57575696434030193a772616e646f6d2f03029090"),
     "SignalKept": ("94a1549193a2736b06a56c617465729090"),
     "SignalTaken": ("94a1549192a27368069090"),
     "ActivityScheduled": (

@@ -183,7 +183,28 @@ class Delayed:
         self.notes.append(number)
 
 
-WORKFLOWS = [Waits, Everything, Careless, Dies, Patient, Late, Delayed]
+@workflow.defn
+class Drawing:
+    """Random numbers of several streams, before and after a command, and in a handler."""
+
+    def __init__(self) -> None:
+        self.ids = [str(workflow.uuid4())]
+
+    @workflow.run
+    async def run(self) -> list[str]:
+        await workflow.sleep(timedelta(microseconds=workflow.random().randint(1, 1000)))
+        numbers = list(range(10))
+        workflow.random("order").shuffle(numbers)
+        await workflow.wait_condition(lambda: len(self.ids) > 2)
+        await workflow.sleep(timedelta(microseconds=workflow.random().randint(1, 1000)))
+        return [*self.ids, str(numbers), str(workflow.random().random())]
+
+    @workflow.signal
+    def add(self) -> None:
+        self.ids.append(str(workflow.uuid4()))
+
+
+WORKFLOWS = [Waits, Everything, Careless, Dies, Patient, Late, Delayed, Drawing]
 ACTIVITIES = [alpha, beta, gamma, unlucky, lingers, climbs, rests]
 
 
@@ -199,6 +220,11 @@ async def record(write):
         handle = await runtime.spawn(Careless.run, id="careless")
         await handle.result()
         write(await handle.fetch_history(), "careless")
+        handle = await runtime.spawn(Drawing.run, id="drawing")
+        await handle.signal(Drawing.add)
+        await handle.signal(Drawing.add)
+        await handle.result()
+        write(await handle.fetch_history(), "drawing")
         handle = await runtime.spawn(Delayed.run, id="delayed")
         for number in (1, 2, 3):
             await handle.signal("add", number)
