@@ -13,24 +13,30 @@ import gc
 #: Net new objects before the collector looks at the youngest ones; a wave of a few hundred runs stays below it.
 THRESHOLD = 20_000
 
-_open = 0
-_before: tuple[int, int, int] | None = None
+
+class Collector:
+    """The collector of this process, as open runtimes want it."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._before: tuple[int, int, int] | None = None
+
+    def enter(self) -> None:
+        """A Runtime is entered. A threshold that is higher already, or 0 (it is off), is left as it is."""
+        self._users += 1
+        before = gc.get_threshold()
+        if self._users == 1 and 0 < before[0] < THRESHOLD:
+            self._before = before
+            gc.set_threshold(THRESHOLD, *before[1:])
+
+    def leave(self) -> None:
+        """One is left: behind the last one all is as it was, unless the program has set a threshold meanwhile."""
+        self._users -= 1
+        if self._users or self._before is None:
+            return
+        before, self._before = self._before, None
+        if gc.get_threshold() == (THRESHOLD, *before[1:]):
+            gc.set_threshold(*before)
 
 
-def collect_less() -> None:
-    """A Runtime is entered. A threshold that is higher already, or 0 (no collector at all), is left as it is."""
-    global _open, _before
-    _open += 1
-    if _open == 1 and 0 < gc.get_threshold()[0] < THRESHOLD:
-        _before = gc.get_threshold()
-        gc.set_threshold(THRESHOLD, *_before[1:])
-
-
-def collect_as_before() -> None:
-    """One is left: behind the last one all is as it was, unless the program has set a threshold meanwhile."""
-    global _open, _before
-    _open -= 1
-    if _open == 0 and _before is not None:
-        if gc.get_threshold() == (THRESHOLD, *_before[1:]):
-            gc.set_threshold(*_before)
-        _before = None
+collector = Collector()

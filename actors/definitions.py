@@ -299,7 +299,9 @@ class WorkflowDefinition:
         if name:
             self.codec = CallCodec(run, f"workflow {name}", skip_first=True, cls=cls)
         else:
-            self.codec = DynamicCodec(run, f"the dynamic workflow {cls.__qualname__}", skip_first=True, cls=cls)
+            self.codec = DynamicCodec(
+                run, f"the dynamic workflow {cls.__qualname__}", skip_first=True, cls=cls
+            )
         _refuse_keyword_only(self.codec, run)
         init_mark = getattr(cls.__init__, "__dict__", {}).get(MARK)
         self.takes_args = init_mark is not None
@@ -381,7 +383,9 @@ class ActivityDefinition:
         if name:
             self.codec = CallCodec(fn, f"activity {name}", skip_first=self.is_method)
         else:
-            self.codec = DynamicCodec(fn, f"the dynamic activity {fn.__qualname__}", skip_first=self.is_method)
+            self.codec = DynamicCodec(
+                fn, f"the dynamic activity {fn.__qualname__}", skip_first=self.is_method
+            )
 
     def named(self, name: str) -> ActivityDefinition:
         """A dynamic one for calls by this name."""

@@ -213,7 +213,9 @@ def describe(seen: Observation, converter: PayloadConverter) -> WorkflowDescript
     return replace(
         seen.about,
         memo=decode_memo(converter, seen.started.memo_names, seen.started.memo),
-        published={event.key: decode_detail(event.value, converter) for event in seen.published if event.value},
+        published={
+            event.key: decode_detail(event.value, converter) for event in seen.published if event.value
+        },
         pending_activities=tuple(
             activity if failure is None else replace(activity, last_failure=one_line(failure))
             for activity, failure in zip(seen.about.pending_activities, seen.last_failures, strict=True)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from .definitions import (
-    MARK,
-    ActivityDefinition,
-    Mark,
-    WorkflowDefinition,
-    registrable_activity,
-    workflow_definition,
-)
-from .dynamic import WithDynamic, type_name
+from .definitions import ActivityDefinition, WorkflowDefinition, registrable_activity, workflow_definition
+from .dynamic import WithDynamic
 from .errors import RegistrationError, WorkflowNotRegisteredError
+from .workflow_types import named_type
 
 
 class Registry:
@@ -39,9 +33,6 @@ class Registry:
             _register(self.workflows, workflow_definition(cls), "workflow types", "workflows")
         for fn in activities:
             _register(self.activities, registrable_activity(fn), "activities", "activities")
-        self._by_run: dict[Callable[..., Any], list[WorkflowDefinition]] = {}
-        for definition in self.workflows.values():
-            self._by_run.setdefault(definition.run, []).append(definition)
         self.classes = [definition.cls for definition in self.workflows.values()]
         if dynamic := self.workflows.pop("", None):
             self.workflows = WithDynamic(self.workflows, dynamic)
@@ -55,41 +46,11 @@ class Registry:
             WorkflowNotRegisteredError: The runtime does not have it.
             RegistrationError: It is nothing of the kind, or the run method of several classes.
         """
-        name: str
-        if isinstance(workflow, str):
-            name = workflow
-        elif isinstance(workflow, type):
-            name = type_name(workflow_definition(workflow))
-        else:
-            return self._by_run_method(workflow)
+        name, _ = named_type(workflow, self.workflows)
         definition = self.workflows.get(name)
         if definition is None:
             raise WorkflowNotRegisteredError(name, list(self.workflows))
         return definition
-
-    def _by_run_method(self, run: Any) -> WorkflowDefinition:
-        mark = getattr(run, "__dict__", {}).get(MARK)
-        if not isinstance(mark, Mark) or mark.kind != "run":
-            what = getattr(run, "__qualname__", None) or repr(run)
-            if inspect.iscoroutine(run):
-                run.close()
-                raise RegistrationError(
-                    f"{what}() was called: pass the workflow class and its arguments, as in spawn(Order, order)"
-                )
-            raise RegistrationError(
-                f"{what} is neither a workflow class, nor the run method of one, nor the name of a workflow type"
-            )
-        found = self._by_run.get(run)
-        if found is None:
-            name = run.__qualname__.rpartition(".")[0].rpartition("<locals>.")[2]
-            raise WorkflowNotRegisteredError(name, list(self.workflows))
-        if len(found) > 1:
-            names = " and ".join(definition.cls.__qualname__ for definition in found)
-            raise RegistrationError(
-                f"{run.__qualname__} is the run method of {names}: pass the class instead"
-            )
-        type_name(found[0])
-        return found[0]
 
 
 def _register(known: dict[str, Any], definition: Any, what: str, kind: str) -> None:

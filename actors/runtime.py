@@ -26,7 +26,7 @@ from .activity import in_activity
 from .activity_handles import ActivityAccess
 from .activity_pool import ActivityPool
 from .addresses import address_of
-from .collector import collect_as_before, collect_less
+from .collector import collector
 from .context import running_instance
 from .definitions import workflow_definition
 from .doors import NO_DOOR, open_door
@@ -215,7 +215,7 @@ class Runtime(ActivityAccess, JournalAccess):
         self._shard = shard
         self._pid = os.getpid()
         open_runtimes.add(self)
-        collect_less()
+        collector.enter()
         if settings.door:
             self._door = open_door(self, store)
         return self
@@ -240,7 +240,7 @@ class Runtime(ActivityAccess, JournalAccess):
             await shard.idle(self._settings.grace)
         finally:
             open_runtimes.discard(self)
-            collect_as_before()
+            collector.leave()
             self._shard = None
             self._leaving = False
             shard.stop(

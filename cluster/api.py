@@ -262,7 +262,9 @@ class Api:
         handle, _ = self._run(call)
         key = call.names["name"]
         payload = (await self._runtime._messenger.all_published(handle, key)).get(key)
-        return _answer({"value": None if payload is None else value_of(payload, f"value published as {key!r}")})
+        return _answer(
+            {"value": None if payload is None else value_of(payload, f"value published as {key!r}")}
+        )
 
     async def history(self, call: Call) -> web.StreamResponse:
         """All records of a run."""

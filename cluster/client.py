@@ -13,13 +13,12 @@ from typing import Any, Self, Unpack, overload
 import msgspec
 
 from ..actors.addresses import address_of
-from ..actors.definitions import MARK, Mark, WorkflowDefinition, workflow_definition
+from ..actors.definitions import workflow_definition
 from ..actors.descriptions import WorkflowSummary
-from ..actors.dynamic import type_name
-from ..actors.errors import RegistrationError
 from ..actors.handles import WorkflowHandle
 from ..actors.options import StartOptions, check_request_id, check_text, check_workflow_id, microseconds
 from ..actors.typing import R, Ts, W, WorkflowClass
+from ..actors.workflow_types import named_type
 from ..journal.ids import random_id
 from ..journal.payloads import PayloadConverter
 from ..journal.type_converters import TypeConverter, TypeUpgrade
@@ -118,7 +117,8 @@ class Client:
             CallTimeoutError: There was no answer in time; repeat with the same id and request id.
             CallRefusedError: The program does not know the call.
         """
-        name, definition = _workflow(workflow)
+        name, definition = named_type(workflow)
+        check_text("the name of a workflow type", name, may_be_empty=True)
         codec = None if definition is None else definition.codec
         values = self._messenger.encoded(codec, args, f"argument of workflow {name}")
         options = {key: _plain_option(value) for key, value in options.items()}
@@ -177,25 +177,6 @@ class Client:
         query = {"type": workflow_type, "status": status}
         data = await self._connection.call("GET", "workflow-count", query=query)
         return msgspec.json.decode(data, type=dict[str, int])["count"]
-
-
-def _workflow(workflow: Any) -> tuple[str, WorkflowDefinition | None]:
-    """The type name that a caller means by a class, its run method, or a name; and what is known of it here."""
-    if isinstance(workflow, str):
-        return check_text("the name of a workflow type", workflow), None
-    if isinstance(workflow, type):
-        definition = workflow_definition(workflow)
-        return type_name(definition), definition
-    mark = getattr(workflow, "__dict__", {}).get(MARK)
-    what = getattr(workflow, "__qualname__", None) or repr(workflow)
-    if not isinstance(mark, Mark) or mark.kind != "run":
-        raise RegistrationError(
-            f"{what} is neither a workflow class, nor the run method of one, nor the name of a workflow type"
-        )
-    if len(mark.owners) != 1:
-        names = " and ".join(owner.cls.__qualname__ for owner in mark.owners) or "no workflow class"
-        raise RegistrationError(f"{what} is the run method of {names}: pass the class instead")
-    return type_name(mark.owners[0]), mark.owners[0]
 
 
 def _plain_option(value: Any) -> Any:
