@@ -1,5 +1,7 @@
 """What authors of workflows write: ``from everact import workflow``."""
 
+from .actors.saga import Saga, saga
+from .actors.saga_steps import SagaStepOptions
 from .actors.setters import set_query_handler, set_signal_handler, set_update_handler
 from .actors.side_effects import memo, side_effect, upsert_memo
 from .actors.workflow import (
@@ -31,6 +33,8 @@ from .actors.workflow import (
 
 __all__ = [
     "ActivityHandle",
+    "Saga",
+    "SagaStepOptions",
     "WorkflowInfo",
     "all_handlers_finished",
     "cancellation_requested",
@@ -46,6 +50,7 @@ __all__ = [
     "query",
     "random",
     "run",
+    "saga",
     "set_query_handler",
     "set_signal_handler",
     "set_update_handler",

@@ -64,6 +64,7 @@ def print_description(seen: WorkflowDescription) -> None:
         ("events", seen.history_length),
         *(("last failure", f"{a.activity_type}: {a.last_failure}") for a in seen.pending_activities if a.last_failure),
         ("paused", "" if seen.pause_reason is None else seen.pause_reason or "no reason given"),
+        *(("saga", str(saga)) for saga in seen.sagas),
         *(("dead letter", str(letter)) for letter in seen.dead_letters),
     ]  # fmt: skip
     for name, value in lines:

@@ -12,8 +12,15 @@ from typing import Any
 
 import msgspec
 
+from .event_base import Event as Event  # noqa: PLC0414  (events are known by this module)
 from .failures import Failure
 from .payloads import Payload
+from .saga_events import (
+    Compensating,
+    CompensationCompleted,
+    CompensationFailed,
+    CompensationStarted,
+)
 
 
 class RetryRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -35,10 +42,6 @@ class LimitsRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     schedule_to_start: int = 0
     schedule_to_close: int = 0
     heartbeat: int = 0
-
-
-class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Base of all events."""
 
 
 # --- inputs: what a run receives ------------------------------------------------------------------------------
@@ -210,7 +213,7 @@ class ActivityScheduled(Event, tag="as", frozen=True):
     """Command: run an activity.
 
     ``retry`` None is the default policy of this format; ``keywords`` names the last arguments, those that were
-    given by keyword.
+    given by keyword. ``repeats`` is the command whose idempotency key this one has too; 0 is its own.
     """
 
     command: int
@@ -220,6 +223,7 @@ class ActivityScheduled(Event, tag="as", frozen=True):
     retry: RetryRecord | None = None
     keywords: tuple[str, ...] = ()
     limits: LimitsRecord | None = None
+    repeats: int = 0
 
 
 #: What a run does about an activity that it cancels: ask it to stop, also wait until it has, or let it go on.
@@ -390,6 +394,7 @@ AnyEvent = (
     | WorkflowFailed
     | WorkflowCancelled
     | WorkflowTerminated
+    | Compensating
 )
 
 Message = SignalReceived | UpdateReceived
@@ -410,7 +415,16 @@ SILENT = (
     RunResumed,
 )
 #: Outputs that only tell outsiders what goes on in the run.
-ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed, SignalKept, SignalTaken)
+ANNOTATIONS = (
+    ConditionAwaited,
+    ConditionMet,
+    TaskFailed,
+    SignalKept,
+    SignalTaken,
+    CompensationStarted,
+    CompensationCompleted,
+    CompensationFailed,
+)
 OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)
 
 

@@ -17,6 +17,7 @@ from .failures import Failure
 from .fold import LETTERS_KEPT, Blame, PendingActivity, RunState
 from .payloads import Payload
 from .row_checksum import sealed, unsealed
+from .saga_progress import Sagas
 from .store import Tables
 
 #: What start-up must do with an open run at once, whether a message comes or not.
@@ -54,6 +55,8 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     blame: dict[str, Blame] = {}
     #: Uncounted attempts, suspicions and deaths of those pending activities that have any.
     lost: dict[int, tuple[int, int, int]] = {}
+    sagas: Sagas | None = None
+    is_escalated: bool = False
 
 
 class OpenRun(NamedTuple):
@@ -157,6 +160,8 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         state.kept,
         state.blame,
         lost,
+        state.sagas,
+        state.is_escalated,
     )
     return _encode((needs, wake, started.workflow_type, snapshot)), wake
 
@@ -219,6 +224,8 @@ def _state(row: _OpenRow) -> RunState:
     state.pause = found.pause
     state.kept = found.kept
     state.blame = found.blame
+    state.sagas = found.sagas
+    state.is_escalated = found.is_escalated
     return state
 
 

@@ -40,6 +40,7 @@ ARGUMENTS = {
     "ProcessDiedError": ("query status", 3),
     "ReadOnlyError": ("activity 'charge'", "use an update"),
     "RequestIdReusedError": ("r-1", "order-42"),
+    "SagaCompensationError": ("booking", [("hotel", "ActivityError: no"), ("car", "ValueError: x")]),
     "TurnBlockedError": (10.0,),
     "RuntimeUnreachableError": ("/orders", "nobody listens"),
     "UnknownHandlerError": ("signal", "aprove", "Orders", ["approve"]),
@@ -67,6 +68,7 @@ INTERNAL = {
     "Trouble",
     "TurnAborted",
     "TurnBroken",
+    "TurnCrashed",
     "RunDiscarded",
     "LostRunError",  # a JournalCorruptError to users
     "NotReadableError",

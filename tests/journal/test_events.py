@@ -6,6 +6,12 @@ import pytest
 from everact.journal import events as ev
 from everact.journal.failures import Failure
 from everact.journal.payloads import NULL, Payload
+from everact.journal.saga_events import (
+    CompensationCompleted,
+    CompensationEscalated,
+    CompensationFailed,
+    CompensationStarted,
+)
 
 #: Tag and fields of every event, in stored order. Append only: a new field goes to the end, with a default.
 FROZEN = {
@@ -23,7 +29,7 @@ FROZEN = {
     "rr": ("RunReleased", "reason request_id digest"),
     "rp": ("RunPaused", "reason request_id digest"),
     "ru": ("RunResumed", "reason request_id digest"),
-    "as": ("ActivityScheduled", "command activity_type args start_to_close retry keywords limits"),
+    "as": ("ActivityScheduled", "command activity_type args start_to_close retry keywords limits repeats"),
     "ax": ("ActivityCancelRequested", "command mode"),
     "ts": ("TimerStarted", "command duration deadline"),
     "tc": ("TimerCancelled", "command"),
@@ -43,6 +49,10 @@ FROZEN = {
     "wt": ("WorkflowTerminated", "reason"),
     "al": ("AttemptLost", "command attempt reason counted suspected blamed"),
     "rb": ("RunBlamed", "life what alone"),
+    "gs": ("CompensationStarted", "saga step name compensation saga_name total command"),
+    "gc": ("CompensationCompleted", "saga step name"),
+    "gf": ("CompensationFailed", "saga step name failure"),
+    "ge": ("CompensationEscalated", "command saga step name failure"),
 }
 
 FAILURE = Failure(
@@ -98,6 +108,10 @@ SAMPLES = [
     ev.WorkflowTerminated("away"),
     ev.AttemptLost(3, 2, "the process died", True, True, False),
     ev.RunBlamed("00ff", "query status", False),
+    CompensationStarted(1, 2, "hotel", "cancel_hotel", "trip", 3, 9),
+    CompensationCompleted(1, 2, "hotel"),
+    CompensationFailed(1, 2, "hotel", Failure("ValueError")),
+    CompensationEscalated(9, 1, 2, "hotel", Failure("ValueError")),
 ]
 BYTES = {
     "WorkflowStarted": (
@@ -191,6 +205,16 @@ BYTES = {
     "WorkflowTerminated": ("94a1549192a27774a4617761799090"),
     "AttemptLost": ("94a1549197a2616c0302b07468652070726f636573732064696564c3c3c29090"),
     "RunBlamed": ("94a1549194a27262a430306666ac717565727920737461747573c29090"),
+    "CompensationStarted": ("94a1549198a267730102a5686f74656cac63616e63656c5f686f74656ca47472697003099090"),
+    "CompensationCompleted": ("94a1549194a267630102a5686f74656c9090"),
+    "CompensationFailed": (
+        "94a1549195a267660102a5686f74656c9caa56616c75654572726f7290a0a090c0ab6170706c69636174696f6ec2ffc0"
+        "90a09090"
+    ),
+    "CompensationEscalated": (
+        "94a1549196a26765090102a5686f74656c9caa56616c75654572726f7290a0a090c0ab6170706c69636174696f6ec2ff"
+        "c090a09090"
+    ),
 }
 #: Bytes by which events have grown since: new fields, with nothing in them.
 GROWN = {
@@ -198,7 +222,7 @@ GROWN = {
     "SignalReceived": 1,
     "AttemptFailed": 1,
     "RunReleased": 3,
-    "ActivityScheduled": 2,
+    "ActivityScheduled": 3,
     "ActivityCancelRequested": 1,
     "HandlerFailed": 1,
     "WorkflowFailed": 1,
