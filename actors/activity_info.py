@@ -34,7 +34,7 @@ def info_of(attempt: Attempt, converter: PayloadConverter) -> ActivityInfo:
         workflow_type=started.workflow_type,
         command=command,
         attempt=attempt.number,
-        idempotency_key=f"{started.run_id}/{command}",
+        idempotency_key=f"{started.run_id}/{scheduled.repeats or command}",
         scheduled_at=_utc(attempt.scheduled_at),
         started_at=started_at,
         deadline=started_at + start_to_close,

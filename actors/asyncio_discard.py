@@ -41,6 +41,18 @@ class RunDiscarded(TurnAborted):
     """Raised into code of a run that was dropped from memory, whatever it tries to do."""
 
 
+class TurnCrashed(TurnAborted):
+    """Ends a turn as if its error had left ``run``: for one that no code of the run is to handle.
+
+    Attributes:
+        error: What is wrong with the code.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 def detached_count() -> int:
     """How many coroutines of dropped runs had to be kept because they refuse to end."""
     return len(_detached)

@@ -76,6 +76,9 @@ class ActivityContext:
         return self._info
 
 
+#: Whether the running code of a workflow belongs to its ``run``, and not to a handler.
+in_main: ContextVar[bool] = ContextVar("everact_in_main", default=False)
+
 current_activity: ContextVar[ActivityContext] = ContextVar("everact_activity")
 
 

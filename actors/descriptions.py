@@ -88,6 +88,34 @@ class PendingActivityInfo:
 
 
 @dataclass(frozen=True)
+class SagaInfo:
+    """How far a saga is that undoes, or has undone, what it did.
+
+    Attributes:
+        name: Its name.
+        total: How many compensations it has to do.
+        completed: How many are done.
+        running: Names of the steps that are being undone.
+        failed: Names of the steps whose compensation failed.
+    """
+
+    name: str
+    total: int
+    completed: int
+    running: tuple[str, ...]
+    failed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [f"{self.completed} of {self.total} compensations done"]
+        parts += [
+            f"{word} {', '.join(names)}"
+            for word, names in (("undoing", self.running), ("failed", self.failed))
+            if names
+        ]
+        return f"{self.name}: {'; '.join(parts)}"
+
+
+@dataclass(frozen=True)
 class WorkflowDescription(WorkflowSummary):
     """Everything known of a run without running its code.
 
@@ -105,6 +133,7 @@ class WorkflowDescription(WorkflowSummary):
         deaths: How often the process died while its code ran, and nothing else, since it has last progressed.
         memo: Notes that belong to it, by name; a value that does not decode comes as its ``Payload``.
         published: What its code has published, by key; values as in ``memo``.
+        sagas: Those that undo, or have undone, what they did; the newest, at most 100.
     """
 
     pending_activities: tuple[PendingActivityInfo, ...]
@@ -120,6 +149,7 @@ class WorkflowDescription(WorkflowSummary):
     memo: dict[str, Any]
     deaths: int = 0
     published: dict[str, Any] = field(default_factory=dict)
+    sagas: tuple[SagaInfo, ...] = ()
 
     @property
     def waiting_on(self) -> str:
@@ -192,6 +222,16 @@ def observe(state: RunState) -> Observation:
         history_length=state.last_event,
         deaths=sum(blame.deaths for blame in state.blame.values()),
         memo={},
+        sagas=tuple(
+            SagaInfo(
+                saga.name,
+                saga.total,
+                saga.completed,
+                tuple(saga.running.values()),
+                tuple(saga.failed.values()),
+            )
+            for saga in (state.sagas or {}).values()
+        ),
     )
     return Observation(
         about,

@@ -386,5 +386,25 @@ class AttemptLostError(FailureError):
     """The process died while an attempt of the activity was in hand: what it has done is not known."""
 
 
+class SagaCompensationError(FailureError):
+    """A saga could not undo all that it had done; ``__cause__`` is the error that has left its block.
+
+    Attributes:
+        saga: Name of the saga.
+        failures: Name of the step and why its compensation failed, for each of them.
+        errors: The errors of the compensations, in that order; empty when this error came out of the journal.
+    """
+
+    def __init__(self, saga: str, failures: Sequence[tuple[str, str]]) -> None:
+        super().__init__(saga, failures)
+        self.saga = saga
+        self.failures = failures
+        self.errors: tuple[Exception, ...] = ()
+
+    def __str__(self) -> str:
+        told = "; ".join(f"step {step!r}: {why}" for step, why in self.failures)
+        return f"saga {self.saga!r} could not undo all of its steps, look after these by hand: {told}"
+
+
 class ActivityCancelledError(FailureError):
     """The activity ended because it was told to stop."""

@@ -37,6 +37,7 @@ from .errors import (
     FailureError,
     FailureGroupError,
     NondeterminismError,
+    SagaCompensationError,
 )
 from .options import microseconds
 
@@ -139,6 +140,8 @@ class _Conversion:
             message = safe_message(error) or raised_at(error)
             if isinstance(error, NondeterminismError):
                 details = error.args
+            elif isinstance(error, SagaCompensationError):
+                details = (error.saga, *([step, why] for step, why in error.failures))
         cause = error.__cause__
         if cause is None and not error.__suppress_context__:
             cause = error.__context__
@@ -260,6 +263,9 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
         error = ActivityCancelledError(failure.message or "the activity was cancelled")
     elif failure.type == "NondeterminismError" and len(failure.details) in _NONDETERMINISM_ARGS:
         error = NondeterminismError(*(decode_detail(payload, converter) for payload in failure.details))
+    elif failure.type == "SagaCompensationError" and len(failure.details) > 1:
+        saga, *failures = (decode_detail(payload, converter) for payload in failure.details)
+        error = SagaCompensationError(saga, [tuple(one) for one in failures])
     else:
         error = ApplicationError(
             failure.message,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ..journal import events as ev
 from ..journal.clock import Clock, SystemClock
+from ..journal.saga_events import CompensationEscalated
 from .errors import NondeterminismError
 from .places import suspended_at
 from .randomness import DrawComparison
@@ -169,7 +170,7 @@ def _identity(event: ev.Event | None) -> tuple[object, ...]:
             return (type(event), event.command, event.mode)
         case ev.TimerCancelled():
             return (type(event), event.command)
-        case ev.SideEffectRecorded():
+        case ev.SideEffectRecorded() | CompensationEscalated():
             return (type(event), event.command)
         case ev.MemoUpserted():
             return (type(event), *sorted(event.names))
@@ -198,6 +199,8 @@ def _describe(event: ev.Event | None) -> str:
             return f"the cancel of timer command {event.command}"
         case ev.SideEffectRecorded():
             return f"command {event.command}: a side effect"
+        case CompensationEscalated():
+            return f"command {event.command}: the quarantine for the compensation of step {event.name!r}"
         case ev.MemoUpserted():
             return f"new values of the memo ({', '.join(event.names)})"
         case ev.ValuePublished():

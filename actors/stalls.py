@@ -10,13 +10,13 @@ import msgspec
 
 from ..journal import events as ev
 from ..journal.errors import PayloadCodecError
-from ..journal.failures import Failure, full_text
+from ..journal.failures import Failure
 from ..journal.run_status import status_flags
 from ..journal.writer import Raise
 from .appending import append
-from .errors import WorkflowFailedError, WorkflowHeldError, WorkflowQuarantinedError
-from .failure_conversion import error_of, failure_of, plain_failure
+from .failure_conversion import failure_of, plain_failure
 from .mailbox import Mail, Reply
+from .stall_waiters import stall_error, tell_stalled
 
 log = logging.getLogger("everact.runtime")
 
@@ -68,14 +68,16 @@ def append_stall(
     append_status(actor, event, None)
     if actor.coding is not None:
         actor.coding.stall = plain.failure
-    _stalled(actor, plain)
+    tell_stalled(actor, plain)
     if mail is not None:
         refuse_stalled(actor, mail[1])
 
 
-def append_status(actor: WorkflowActor, event: ev.StatusChange, reply: Reply) -> None:
+def append_status(
+    actor: WorkflowActor, event: ev.StatusChange, reply: Reply, *, is_delivered: bool = False
+) -> None:
     """Append an event that changes the run's status; lists show it at once."""
-    record = ev.Turn((event,))
+    record = ev.Received((event,)) if is_delivered else ev.Turn((event,))
     append(actor, record, record, actor.shard.now(), reply, body=ev.encode_record(record))
     entries = actor.shard.writer.open.entries
     entries[-1] = entries[-1]._replace(flags=entries[-1].flags | status_flags(actor.state.status))
@@ -87,8 +89,11 @@ def release_run(actor: WorkflowActor, reason: str) -> None:
 
 
 def append_release(actor: WorkflowActor, event: ev.RunReleased, reply: Reply) -> None:
-    """Record that a stalled run is tried again; what it has received is delivered next."""
-    append_status(actor, event, reply)
+    """Record that a stalled run is tried again; what it has received is delivered next.
+
+    A saga that has escalated waits for the release itself: it is received, and delivered as any input.
+    """
+    append_status(actor, event, reply, is_delivered=actor.state.is_escalated)
     actor.restarts = None
     actor.batch.after(dispatch_again, actor)
     if actor.coding is not None:
@@ -104,21 +109,6 @@ def dispatch_again(actor: WorkflowActor) -> None:
             shard.dispatcher.dispatch(actor, command)
 
 
-def _stalled(actor: WorkflowActor, stall: ev.RunStalled) -> None:
-    """A run has stopped, for this plain reason: nobody is left hanging."""
-    about = (stall.kind, full_text(stall.failure))
-    message = "workflow %r (run %s) is %s: %s"
-    actor.batch.after(log.error, message, actor.workflow_id, actor.run_id, *about)
-    for waiter, wakes in actor.result_waiters:
-        if wakes:
-            actor.shard.reply_when_durable(actor, waiter, Raise(stall_error(actor, stall)))
-    actor.result_waiters[:] = [entry for entry in actor.result_waiters if not entry[1]]
-    for waiters in actor.update_waiters.values():
-        for waiter in waiters:
-            actor.shard.reply_when_durable(actor, waiter, Raise(stall_error(actor, stall)))
-    actor.update_waiters = {}
-
-
 def refuse_stalled(actor: WorkflowActor, reply: Reply) -> None:
     """The run's code must not run."""
     stall = actor.state.stall
@@ -131,12 +121,3 @@ def refuse_stalled(actor: WorkflowActor, reply: Reply) -> None:
 
 def _refuse_stalled(actor: WorkflowActor, reply: Reply, stall: ev.RunStalled) -> None:
     actor.shard.reply_when_durable(actor, reply, Raise(stall_error(actor, stall)))
-
-
-def stall_error(actor: WorkflowActor, stall: ev.RunStalled) -> WorkflowFailedError:
-    """What waiters of a stalled run get."""
-    kind = WorkflowHeldError if stall.kind == "held" else WorkflowQuarantinedError
-    failure = stall.failure
-    error = kind(actor.workflow_id, actor.run_id, f"{failure.type}: {failure.message}")
-    error.__cause__ = error_of(failure, actor.shard.converter)
-    return error

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
 from ..journal.failures import full_text
+from ..journal.run_status import status_flags
+from ..journal.saga_events import CompensationEscalated
 from ..journal.writer import Batch
 from .run_timers import arm_timer
+from .stall_waiters import tell_stalled
 
 log = logging.getLogger("everact.runtime")
 
@@ -58,8 +61,22 @@ def _update_done(actor: WorkflowActor, batch: Batch, event: ev.UpdateCompleted |
         batch.waiters.append((waiter, event))
 
 
+def _escalated(actor: WorkflowActor, batch: Batch, event: CompensationEscalated) -> None:
+    """The turn itself has quarantined the run: lists show it at once, waiters hear of it."""
+    status = status_flags(actor.state.status)
+    batch.entries[-1] = batch.entries[-1]._replace(flags=batch.entries[-1].flags | status)
+    batch.effects.append((_tell_escalated, (actor, event)))
+
+
+def _tell_escalated(actor: WorkflowActor, event: CompensationEscalated) -> None:
+    if actor.state.stall is not None:  # not released meanwhile
+        if actor.coding is not None:
+            actor.coding.stall = event.failure
+        tell_stalled(actor, ev.RunStalled("quarantined", event.failure))
+
+
 #: Events whose effect shows them to people: it gets the plain one, the others what is stored.
-SHOWN = frozenset([ev.HandlerFailed, ev.WorkflowFailed])
+SHOWN = frozenset([ev.HandlerFailed, ev.WorkflowFailed, CompensationEscalated])
 
 EFFECTS: dict[type, Callable[[WorkflowActor, Batch, Any], None]] = {
     ev.ActivityScheduled: _activity_scheduled,
@@ -70,4 +87,5 @@ EFFECTS: dict[type, Callable[[WorkflowActor, Batch, Any], None]] = {
     ev.WorkflowFailed: _failed,
     ev.UpdateCompleted: _update_done,
     ev.UpdateFailed: _update_done,
+    CompensationEscalated: _escalated,
 }

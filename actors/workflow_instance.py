@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 from ..journal import events as ev
 from ..journal.errors import PayloadDecodeError
 from ..journal.payloads import Payload, PayloadConverter
+from .asyncio_discard import TurnCrashed
 from .asyncio_forbidden import read_only
 from .commands import CommandFuture, Decode, DurableTimer
+from .context import in_main
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .dynamic import not_registered
 from .errors import ActivityNotRegisteredError
@@ -29,6 +31,7 @@ from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
 from .randomness import Draws, Randomness
 from .run_end import WorkflowCrashedError, end_run, failed_outcome
+from .saga_compensation import RunSagas
 from .turn_guard import Guard
 
 log = logging.getLogger("everact.runtime")
@@ -84,6 +87,7 @@ class WorkflowInstance:
         "read_only",
         "recorded",
         "replaying",
+        "sagas",
         "started",
         "started_at",
         "timers",
@@ -108,6 +112,7 @@ class WorkflowInstance:
         self.now = 0
         self._wall = 0
         self.next_command = 1
+        self.sagas: RunSagas | None = None
         self.pending: dict[int, CommandFuture] = {}
         self.timers: dict[int, DurableTimer] = {}
         self.places: dict[int, str] = {}  # of commands, while replaying
@@ -174,6 +179,8 @@ class WorkflowInstance:
             raise
         except PayloadDecodeError as error:
             raise WorkflowCrashedError("held", error) from error
+        except TurnCrashed as crash:
+            raise WorkflowCrashedError("quarantined", crash.error) from crash.error
         except BaseException as error:
             raise WorkflowCrashedError("quarantined", error) from error
         return self._outputs
@@ -198,7 +205,9 @@ class WorkflowInstance:
             self.loop.run_until_idle()
         if self._definition.takes_args:  # main gets its own copies
             args, _ = self._definition.codec.decode_args(self._converter, started.args)
+        token = in_main.set(True)
         self._main = self.loop.create_task(self._definition.run(self._object, *args), name="main")
+        in_main.reset(token)
         if self.cancel_requested:  # by ``__init__`` or an early message
             self.loop.call_soon(self._throw_cancel)
         self.loop.run_until_idle()
@@ -277,6 +286,10 @@ class WorkflowInstance:
         if timer is not None:
             timer.fire()
 
+    def _deliver_released(self, _delivery: Delivery) -> None:
+        if self.sagas is not None:
+            self.sagas.released()
+
     def _deliver_cancel(self, delivery: Delivery) -> None:
         event = delivery.event
         assert isinstance(event, ev.CancelRequested)
@@ -328,8 +341,14 @@ class WorkflowInstance:
         decode: Decode | None = None,
         *,
         depth: int = 2,
+        encoded: tuple[tuple[Payload, ...], tuple[str, ...]] | None = None,
+        repeats: int = 0,
+        make: type[CommandFuture] = CommandFuture,
     ) -> CommandFuture:
-        """Number and record an activity command; called ``depth`` frames below the user's code."""
+        """Number and record an activity command; called ``depth`` frames below the user's code.
+
+        With ``encoded`` arguments those count; ``repeats`` as of ``ActivityScheduled``.
+        """
         if self.loop.discarded:
             return self.loop.refuse()
         name = definition.name
@@ -341,12 +360,19 @@ class WorkflowInstance:
         resolved: ResolvedActivityOptions = definition.options
         if options:
             resolved = resolved.overridden(options)
-        payloads, keywords = registered.codec.encode_args(self._converter, args, kwargs)
+        payloads, keywords = encoded or registered.codec.encode_args(self._converter, args, kwargs)
         command = self.next_command
         self.next_command = command + 1
         self._outputs.append(
             ev.ActivityScheduled(
-                command, name, payloads, resolved.start_to_close, resolved.retry, keywords, resolved.limits
+                command,
+                name,
+                payloads,
+                resolved.start_to_close,
+                resolved.retry,
+                keywords,
+                resolved.limits,
+                repeats=repeats,
             )
         )
         if self.replaying:
@@ -356,7 +382,7 @@ class WorkflowInstance:
         if decode is None:
             decode = registered.codec.result_decoder(self._converter)
         label = f"activity {name!r}"
-        future = CommandFuture(self, command, label, decode, place, cancellation=resolved.cancellation)
+        future = make(self, command, label, decode, place, cancellation=resolved.cancellation)
         self.pending[command] = future
         return future
 
@@ -481,6 +507,7 @@ _DELIVER: dict[type, _Deliver] = {
     ev.ActivityCancelled: WorkflowInstance._deliver_activity_completed,
     ev.TimerFired: WorkflowInstance._deliver_timer_fired,
     ev.CancelRequested: WorkflowInstance._deliver_cancel,
+    ev.RunReleased: WorkflowInstance._deliver_released,
     ev.SignalReceived: lambda run, delivery: run.handlers.signal(delivery),
     ev.UpdateReceived: lambda run, delivery: run.handlers.update(delivery),
 }

@@ -3,6 +3,8 @@
 from .actors.dynamic import payload_converter
 from .actors.early_end import cancel, complete
 from .actors.publishing import publish
+from .actors.saga import Saga, saga
+from .actors.saga_steps import SagaStepOptions
 from .actors.setters import set_query_handler, set_signal_handler, set_update_handler
 from .actors.side_effects import memo, side_effect, upsert_memo
 from .actors.typing import ActivityHandle
@@ -34,6 +36,8 @@ from .actors.workflow import (
 
 __all__ = [
     "ActivityHandle",
+    "Saga",
+    "SagaStepOptions",
     "WorkflowInfo",
     "all_handlers_finished",
     "cancel",
@@ -53,6 +57,7 @@ __all__ = [
     "query",
     "random",
     "run",
+    "saga",
     "set_query_handler",
     "set_signal_handler",
     "set_update_handler",

@@ -65,6 +65,7 @@ def print_description(seen: WorkflowDescription) -> None:
         *(("last failure", f"{a.activity_type}: {a.last_failure}") for a in seen.pending_activities if a.last_failure),
         ("paused", "" if seen.pause_reason is None else seen.pause_reason or "no reason given"),
         *(("published", f"{key} = {_value(value)}") for key, value in seen.published.items()),
+        *(("saga", str(saga)) for saga in seen.sagas),
         *(("dead letter", str(letter)) for letter in seen.dead_letters),
     ]  # fmt: skip
     for name, value in lines:

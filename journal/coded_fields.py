@@ -13,6 +13,7 @@ import msgspec
 from . import events as ev
 from .failures import Failure
 from .payloads import Payload
+from .saga_events import CompensationEscalated, CompensationFailed
 
 E = TypeVar("E", bound=ev.Event)
 
@@ -36,6 +37,8 @@ CODED_FIELDS: dict[type[ev.Event], tuple[str, ...]] = {
     ev.HandlerFailed: ("failure",),
     ev.WorkflowCompleted: ("result",),
     ev.WorkflowFailed: ("failure",),
+    CompensationFailed: ("failure",),
+    CompensationEscalated: ("failure",),
 }
 #: What one of several values in a field is called, where it is no argument.
 _PLACES = {"memo": "memo value", "details": "heartbeat detail"}
@@ -151,5 +154,7 @@ def what(event: ev.Event) -> str:
             return f"task {event.task}"
         case ev.SideEffectRecorded():
             return f"the side effect of command {event.command}"
+        case CompensationFailed() | CompensationEscalated():
+            return f"the compensation of step {event.name}"
         case _:
             return "the workflow"

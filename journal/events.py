@@ -12,8 +12,15 @@ from typing import Any
 
 import msgspec
 
+from .event_base import Event as Event  # noqa: PLC0414  (events are known by this module)
 from .failures import Failure
 from .payloads import Payload
+from .saga_events import (
+    Compensating,
+    CompensationCompleted,
+    CompensationFailed,
+    CompensationStarted,
+)
 
 
 class RetryRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -42,10 +49,6 @@ class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     name: str
     value: Payload
-
-
-class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Base of all events."""
 
 
 # --- inputs: what a run receives ------------------------------------------------------------------------------
@@ -220,7 +223,7 @@ class ActivityScheduled(Event, tag="as", frozen=True):
     """Command: run an activity.
 
     ``retry`` None is the default policy of this format; ``keywords`` names the last arguments, those that were
-    given by keyword.
+    given by keyword. ``repeats`` is the command whose idempotency key this one has too; 0 is its own.
     """
 
     command: int
@@ -231,6 +234,7 @@ class ActivityScheduled(Event, tag="as", frozen=True):
     keywords: tuple[str, ...] = ()
     limits: LimitsRecord | None = None
     headers: tuple[Header, ...] = ()
+    repeats: int = 0
 
 
 #: What a run does about an activity that it cancels: ask it to stop, also wait until it has, or let it go on.
@@ -419,6 +423,7 @@ AnyEvent = (
     | WorkflowTerminated
     | ValuePublished
     | RandomDrawn
+    | Compensating
 )
 
 Message = SignalReceived | UpdateReceived
@@ -439,7 +444,17 @@ SILENT = (
     RunResumed,
 )
 #: Outputs that only tell outsiders what goes on in the run.
-ANNOTATIONS = (ConditionAwaited, ConditionMet, TaskFailed, SignalKept, SignalTaken, RandomDrawn)
+ANNOTATIONS = (
+    ConditionAwaited,
+    ConditionMet,
+    TaskFailed,
+    SignalKept,
+    SignalTaken,
+    RandomDrawn,
+    CompensationStarted,
+    CompensationCompleted,
+    CompensationFailed,
+)
 OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)
 
 

@@ -13,6 +13,13 @@ from msgspec import structs
 from . import events as ev
 from .failures import Failure
 from .payloads import Payload
+from .saga_events import (
+    CompensationCompleted,
+    CompensationEscalated,
+    CompensationFailed,
+    CompensationStarted,
+)
+from .saga_progress import Sagas, compensation_ended, compensation_started
 
 RUNNING = "running"
 PAUSED = "paused"
@@ -135,6 +142,8 @@ class RunState:
         kept: Names of delivered signals that no handler has taken yet, by event number.
         blame: Deaths of the process while its code ran, by what ran (``RunBlamed.what``); empty once it progresses.
         published: What its code lets outsiders read, by key.
+        sagas: How far its sagas are with their compensations, by number; None before the first compensation.
+        is_escalated: A compensation of a saga has quarantined it.
     """
 
     __slots__ = (
@@ -145,12 +154,14 @@ class RunState:
         "closed_at",
         "dead_letter_count",
         "dead_letters",
+        "is_escalated",
         "kept",
         "last_event",
         "now",
         "outcome",
         "pause",
         "published",
+        "sagas",
         "stall",
         "started",
         "started_at",
@@ -181,6 +192,8 @@ class RunState:
         self.kept: dict[int, str] = {}
         self.blame: dict[str, Blame] = {}
         self.published: dict[str, Payload] = {}
+        self.sagas: Sagas | None = None
+        self.is_escalated = False
 
     @property
     def status(self) -> str:
@@ -329,6 +342,7 @@ def _stalled(state: RunState, _number: int, _at: int, event: ev.RunStalled) -> N
 
 def _released(state: RunState, _number: int, _at: int, _event: ev.RunReleased) -> None:
     state.stall = None
+    state.is_escalated = False
     if TURN in state.blame:  # as often again; and its inputs are kept first, as before
         state.blame[TURN] = state.blame[TURN]._replace(deaths=0)
 
@@ -413,11 +427,27 @@ def _dead_letter(state: RunState, _number: int, _at: int, event: ev.HandlerFaile
     state.dead_letter_count += 1
 
 
+def _compensation_started(state: RunState, _number: int, _at: int, event: CompensationStarted) -> None:
+    state.sagas = compensation_started(state.sagas, event)
+
+
+def _compensation_ended(
+    state: RunState, _number: int, _at: int, event: CompensationCompleted | CompensationFailed
+) -> None:
+    compensation_ended(state.sagas, event)
+
+
+def _escalated(state: RunState, _number: int, _at: int, event: CompensationEscalated) -> None:
+    state.stall = ev.RunStalled("quarantined", event.failure)
+    state.is_escalated = True
+
+
 def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
     state.outcome = event
     state.closed_at = at
     state.stall = None
     state.pause = None
+    state.is_escalated = False
     state.activities.clear()
     state.timers.clear()
     state.waiting.clear()
@@ -454,6 +484,10 @@ _APPLY: dict[type, _Apply] = {
     ev.UpdateCompleted: _update_done,
     ev.UpdateFailed: _update_failed,
     ev.HandlerFailed: _dead_letter,
+    CompensationStarted: _compensation_started,
+    CompensationCompleted: _compensation_ended,
+    CompensationFailed: _compensation_ended,
+    CompensationEscalated: _escalated,
     ev.WorkflowCompleted: _closed,
     ev.WorkflowFailed: _closed,
     ev.WorkflowCancelled: _closed,

@@ -7,6 +7,12 @@ import msgspec
 from . import events as ev
 from .fold import RUNNING, RunState
 from .run_status import flagged_status
+from .saga_events import (
+    CompensationCompleted,
+    CompensationEscalated,
+    CompensationFailed,
+    CompensationStarted,
+)
 from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 
 
@@ -32,6 +38,7 @@ class RunCheck:
 
     __slots__ = (
         "_activities",
+        "_compensations",
         "_following",
         "_kept",
         "_messages",
@@ -64,6 +71,7 @@ class RunCheck:
         self._messages: set[int] = set()
         self._waits: set[int] = set()
         self._kept: set[int] = set()
+        self._compensations: set[tuple[int, int]] = set()
 
     def pass_over(self, entry: Entry | None) -> None:
         """What was between the last entry and this one, or the end, is known to be lost: it is no news."""
@@ -197,6 +205,13 @@ class RunCheck:
                 return f"message {event.message}"
             case ev.ConditionMet() if event.wait not in self._waits:
                 return f"wait {event.wait}"
+            case CompensationStarted():
+                self._compensations.add((event.saga, event.step))
+            case CompensationCompleted() | CompensationFailed() | CompensationEscalated() if (
+                event.saga,
+                event.step,
+            ) not in self._compensations:
+                return f"compensation {event.step} of saga {event.saga}"
             case _:
                 pass
         return ""

@@ -17,6 +17,7 @@ from .failures import Failure
 from .fold import LETTERS_KEPT, Blame, PendingActivity, RunState
 from .payloads import Payload
 from .row_checksum import sealed, unsealed
+from .saga_progress import Sagas
 from .store import Tables
 
 #: What start-up must do with an open run at once, whether a message comes or not.
@@ -55,6 +56,8 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     #: Uncounted attempts, suspicions and deaths of those pending activities that have any.
     lost: dict[int, tuple[int, int, int]] = {}
     published: dict[str, Payload] = {}
+    sagas: Sagas | None = None
+    is_escalated: bool = False
 
 
 class OpenRun(NamedTuple):
@@ -159,6 +162,8 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         state.blame,
         lost,
         state.published,
+        state.sagas,
+        state.is_escalated,
     )
     return _encode((needs, wake, started.workflow_type, snapshot)), wake
 
@@ -222,6 +227,8 @@ def _state(row: _OpenRow) -> RunState:
     state.kept = found.kept
     state.blame = found.blame
     state.published = found.published
+    state.sagas = found.sagas
+    state.is_escalated = found.is_escalated
     return state
 
 

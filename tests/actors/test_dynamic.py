@@ -121,7 +121,9 @@ async def test_init_and_plain_functions_and_methods_may_be_dynamic():
 
         @workflow.run()
         async def run(self, name: str, args: list[RawValue]) -> str:
-            return f"{self.name} {self.count} " + await workflow.execute_activity("act", *args, result_type=str)
+            return f"{self.name} {self.count} " + await workflow.execute_activity(
+                "act", *args, result_type=str
+            )
 
     class Acts:
         @activity.defn(dynamic=True)
@@ -189,7 +191,9 @@ async def test_what_does_not_fit_is_refused_where_it_is_declared_or_called():
 
     async with hosted(MemoryJournal(), Anything, Calls, activities=[anything]) as runtime:
         for start in (Anything, Anything.run):
-            with pytest.raises(RegistrationError, match=r"dynamic workflow: start its runs by the name|run method"):
+            with pytest.raises(
+                RegistrationError, match=r"dynamic workflow: start its runs by the name|run method"
+            ):
                 await runtime.spawn(start, "Echo", [])
         with pytest.raises(Exception, match="anything is a dynamic activity: call it by a name"):
             await runtime.execute(Calls.run)
@@ -209,7 +213,9 @@ def test_two_of_one_name_are_refused_with_both_places():
         hosted(MemoryJournal(), Known, another())
     assert str(caught.value).count("test_dynamic.py:") == 2
     assert "two workflow types are named 'Known'" in str(caught.value)
-    with pytest.raises(RegistrationError, match=r"two workflows are dynamic \(.*test_dynamic.py:\d+ and .*\): a Runtime"):
+    with pytest.raises(
+        RegistrationError, match=r"two workflows are dynamic \(.*test_dynamic.py:\d+ and .*\): a Runtime"
+    ):
         hosted(MemoryJournal(), Anything, another(dynamic=True))
 
     @activity.defn(dynamic=True)

@@ -111,7 +111,9 @@ async def test_a_signal_ends_the_run_with_a_result():
 
 
 @pytest.mark.parametrize(
-    ("update", "answer"), [(Order.finish_now, "done"), (Order.finish_soon, "done soon")], ids=["plain", "async"]
+    ("update", "answer"),
+    [(Order.finish_now, "done"), (Order.finish_soon, "done soon")],
+    ids=["plain", "async"],
 )
 async def test_the_update_that_ends_the_run_is_answered(update, answer):
     async with hosted(MemoryJournal(), Order) as runtime:

@@ -171,7 +171,9 @@ async def test_keys_and_bytes_are_bounded():
         handle = await runtime.spawn(Job.run)
         await handle.execute_update(Job.put_many, 98, 2000)
         await handle.execute_update(Job.put_many, 98, 1000)  # the same keys
-        with pytest.raises(UpdateFailedError, match=r"'key 98'.*101 published keys.*100 keys.*publish\(key, None\)"):
+        with pytest.raises(
+            UpdateFailedError, match=r"'key 98'.*101 published keys.*100 keys.*publish\(key, None\)"
+        ):
             await handle.execute_update(Job.put_many, 100, 1)
         with pytest.raises(UpdateFailedError, match=r"262,144 bytes together"):
             await handle.execute_update(Job.put, "key 0", "x" * 300_000)

@@ -41,6 +41,7 @@ ARGUMENTS = {
     "PublishLimitError": ("progress", 101, 300_000),
     "ReadOnlyError": ("activity 'charge'", "use an update"),
     "RequestIdReusedError": ("r-1", "order-42"),
+    "SagaCompensationError": ("booking", [("hotel", "ActivityError: no"), ("car", "ValueError: x")]),
     "TurnBlockedError": (10.0,),
     "RuntimeUnreachableError": ("/orders", "nobody listens"),
     "UnknownHandlerError": ("signal", "aprove", "Orders", ["approve"]),
@@ -68,6 +69,7 @@ INTERNAL = {
     "Trouble",
     "TurnAborted",
     "TurnBroken",
+    "TurnCrashed",
     "RunDiscarded",
     "LostRunError",  # a JournalCorruptError to users
     "NotReadableError",

@@ -6,10 +6,19 @@ import pytest
 from everact.journal import events as ev
 from everact.journal.failures import Failure
 from everact.journal.payloads import NULL, Payload
+from everact.journal.saga_events import (
+    CompensationCompleted,
+    CompensationEscalated,
+    CompensationFailed,
+    CompensationStarted,
+)
 
 #: Tag and fields of every event, in stored order. Append only: a new field goes to the end, with a default.
 FROZEN = {
-    "ws": ("WorkflowStarted", "workflow_id run_id workflow_type args request_id digest memo_names memo headers"),
+    "ws": (
+        "WorkflowStarted",
+        "workflow_id run_id workflow_type args request_id digest memo_names memo headers",
+    ),
     "sr": ("SignalReceived", "name args request_id digest redrives headers"),
     "ur": ("UpdateReceived", "name args request_id digest headers"),
     "cr": ("CancelRequested", "reason request_id"),
@@ -23,7 +32,10 @@ FROZEN = {
     "rr": ("RunReleased", "reason request_id digest"),
     "rp": ("RunPaused", "reason request_id digest"),
     "ru": ("RunResumed", "reason request_id digest"),
-    "as": ("ActivityScheduled", "command activity_type args start_to_close retry keywords limits headers"),
+    "as": (
+        "ActivityScheduled",
+        "command activity_type args start_to_close retry keywords limits headers repeats",
+    ),
     "ax": ("ActivityCancelRequested", "command mode"),
     "ts": ("TimerStarted", "command duration deadline"),
     "tc": ("TimerCancelled", "command"),
@@ -45,6 +57,10 @@ FROZEN = {
     "rb": ("RunBlamed", "life what alone"),
     "vp": ("ValuePublished", "key value"),
     "rd": ("RandomDrawn", "draws"),
+    "gs": ("CompensationStarted", "saga step name compensation saga_name total command"),
+    "gc": ("CompensationCompleted", "saga step name"),
+    "gf": ("CompensationFailed", "saga step name failure"),
+    "ge": ("CompensationEscalated", "command saga step name failure"),
 }
 
 FAILURE = Failure(
@@ -102,6 +118,10 @@ SAMPLES = [
     ev.RunBlamed("00ff", "query status", False),
     ev.ValuePublished("progress", Payload("json", b"7")),
     ev.RandomDrawn((("uuid4", 3, 1), ("random/", 3, 2))),
+    CompensationStarted(1, 2, "hotel", "cancel_hotel", "trip", 3, 9),
+    CompensationCompleted(1, 2, "hotel"),
+    CompensationFailed(1, 2, "hotel", Failure("ValueError")),
+    CompensationEscalated(9, 1, 2, "hotel", Failure("ValueError")),
 ]
 BYTES = {
     "WorkflowStarted": (
@@ -197,6 +217,16 @@ BYTES = {
     "AttemptLost": ("94a1549197a2616c0302b07468652070726f636573732064696564c3c3c29090"),
     "RunBlamed": ("94a1549194a27262a430306666ac717565727920737461747573c29090"),
     "ValuePublished": ("94a1549193a27670a870726f677265737392a46a736f6ec401379090"),
+    "CompensationStarted": ("94a1549198a267730102a5686f74656cac63616e63656c5f686f74656ca47472697003099090"),
+    "CompensationCompleted": ("94a1549194a267630102a5686f74656c9090"),
+    "CompensationFailed": (
+        "94a1549195a267660102a5686f74656c9caa56616c75654572726f7290a0a090c0ab6170706c69636174696f6ec2ffc0"
+        "90a09090"
+    ),
+    "CompensationEscalated": (
+        "94a1549196a26765090102a5686f74656c9caa56616c75654572726f7290a0a090c0ab6170706c69636174696f6ec2ff"
+        "c090a09090"
+    ),
 }
 #: Bytes by which events have grown since: new fields, with nothing in them.
 GROWN = {
@@ -205,7 +235,7 @@ GROWN = {
     "UpdateReceived": 1,
     "AttemptFailed": 1,
     "RunReleased": 3,
-    "ActivityScheduled": 3,
+    "ActivityScheduled": 4,
     "ActivityCancelRequested": 1,
     "HandlerFailed": 1,
     "WorkflowFailed": 1,

@@ -1,0 +1,209 @@
+"""The block of a saga: entered, filled with steps, and left, well or with an error (then its steps are undone)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from .asyncio_discard import TurnCrashed
+from .errors import SagaCompensationError
+from .saga_compensation import Compensator, RunSagas, is_bug
+from .saga_order import Order, in_groups
+from .saga_steps import Compensation, FailurePolicy, StepFuture
+
+if TYPE_CHECKING:
+    from .workflow_instance import WorkflowInstance
+
+#: The saga whose block is being run.
+active_saga: ContextVar[SagaBlock | None] = ContextVar("everact_saga", default=None)
+
+
+class SagaBlock:
+    """The block of a saga: it knows the steps on their way and those that are done."""
+
+    __slots__ = (
+        "_done",
+        "_failures",
+        "_name",
+        "_order",
+        "_outer",
+        "_parallel",
+        "_pending",
+        "_policy",
+        "_run",
+        "_state",
+    )
+
+    def __init__(
+        self,
+        run: WorkflowInstance,
+        name: str,
+        policy: FailurePolicy,
+        *,
+        is_parallel: bool,
+        order: Order | None,
+    ) -> None:
+        """Make one that is not entered; arguments as of ``workflow.saga``."""
+        self._run = run
+        self._name = name
+        self._policy = policy
+        self._parallel = is_parallel
+        self._order = order
+        self._outer: SagaBlock | None = None
+        self._state = "new"
+        self._pending: dict[StepFuture, None] = {}
+        self._done: list[Compensation] = []
+        self._failures: list[tuple[BaseException, str]] = []
+
+    def __repr__(self) -> str:
+        return f"<Saga {self._name!r} {self._state} completed={len(self._done)}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its block is being run."""
+        return self._state == "open"
+
+    def _check_open(self, call: str) -> None:
+        if self._state == "new":
+            raise RuntimeError(
+                f"saga.{call} works inside the saga's block: async with workflow.saga() as saga: ..."
+            )
+        if not self.is_open:
+            raise RuntimeError(
+                f"saga.{call}: the block of saga {self._name!r} has been left; start what runs side by side in an "
+                f"asyncio.TaskGroup inside the block"
+            )
+
+    # --- what becomes of the steps
+
+    def _completed(self, compensation: Compensation) -> None:
+        sagas = _sagas_of(self._run)
+        sagas.completed += 1
+        compensation.sequence = sagas.completed
+        self._done.append(compensation)
+
+    def _step_completed(self, step: StepFuture, result: Any) -> None:
+        self._pending.pop(step, None)
+        compensation = step.compensation
+        if compensation is not None:
+            self._completed(compensation)
+            compensation.completed(self._run, result)
+
+    def _step_failed(self, step: StepFuture, error: BaseException | None, *, is_unknown: bool) -> None:
+        self._pending.pop(step, None)
+        if is_unknown and step.compensates_unknown and step.compensation is not None:
+            self._completed(step.compensation)
+        if error is not None and not step.is_optional:
+            self._failures.append((error, step.name))
+
+    # --- the block
+
+    async def __aenter__(self) -> Self:
+        """Begin: from here on its steps are the saga's."""
+        if self._state != "new":
+            raise RuntimeError(
+                f"saga {self._name!r} has been entered before: make another by workflow.saga()"
+            )
+        self._state = "open"
+        self._outer = active_saga.get()
+        active_saga.set(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for the steps on their way; undo what was done when one of them, or the block, has failed.
+
+        Raises:
+            SagaCompensationError: A compensation failed; ``__cause__`` is the error that has left the block.
+        """
+        if self._run.loop.discarded or not isinstance(error, Exception | asyncio.CancelledError | None):
+            return  # the code leaves memory, or the turn is broken off
+        active_saga.set(self._outer)
+        found = error if error is not None else await self._finished()
+        outer = self._outer
+        if found is None:
+            if outer is not None and outer.is_open:
+                self._state = "closed"
+                outer._done += self._done
+                return
+            if outer is None:
+                self._state = "closed"
+                return
+            found = asyncio.CancelledError(f"the saga around saga {self._name!r} was left")
+        if is_bug(self._run, found):
+            raise TurnCrashed(found) from found
+        self._state = "compensating"
+        cancelled, failures = await self._shielded(self._unwound(found))
+        self._state = "closed"
+        if failures:
+            failed = SagaCompensationError(self._name, [(step, text) for step, text, _error in failures])
+            failed.errors = tuple(one for _step, _text, one in failures)
+            raise failed from found
+        if cancelled is not None and not isinstance(found, asyncio.CancelledError):
+            raise cancelled from found
+        if found is not error:
+            raise found
+
+    async def _finished(self) -> BaseException | None:
+        """Wait for steps that nobody has awaited; returns why the saga fails all the same."""
+        try:
+            while self._pending:
+                steps = list(self._pending)
+                await asyncio.wait(steps)
+                for step in steps:
+                    if not step.cancelled() and (error := step.exception()) is not None:
+                        return error
+        except asyncio.CancelledError as cancelled:
+            return cancelled
+        return None
+
+    async def _shielded(
+        self, work: Any
+    ) -> tuple[asyncio.CancelledError | None, list[tuple[str, str, Exception]]]:
+        """Do all of it, whoever cancels meanwhile; returns the cancel too, for afterwards."""
+        task = self._run.loop.create_task(work, name=f"saga {self._name}")
+        cancelled = None
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        return cancelled, task.result()
+
+    async def _unwound(self, error: BaseException) -> list[tuple[str, str, Exception]]:
+        """Stop the steps on their way, then undo what was done."""
+        active_saga.set(None)
+        while self._pending:
+            steps = list(self._pending)
+            for step in steps:
+                step.cancel()
+            left = [step for step in steps if not step.done()]
+            if left:
+                await asyncio.wait(left)
+        if not self._done:
+            return []
+        work = Compensator(self._run, _sagas_of(self._run), self._name, len(self._done))
+        groups = in_groups(self._done, self._order, self._failed_by(error), is_parallel=self._parallel)
+        await work.undo(groups)
+        return work.failures
+
+    def _failed_by(self, error: BaseException) -> str:
+        """Name of the step whose error has left the block; empty when it was none's."""
+        left = [error]
+        while left:
+            one = left.pop(0)
+            for known, name in self._failures:
+                if known is one:
+                    return name
+            if isinstance(one, BaseExceptionGroup):
+                left.extend(one.exceptions)
+        return ""
+
+
+def _sagas_of(run: WorkflowInstance) -> RunSagas:
+    if run.sagas is None:
+        run.sagas = RunSagas()
+    return run.sagas
