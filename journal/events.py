@@ -233,8 +233,8 @@ class ActivityScheduled(Event, tag="as", frozen=True):
     retry: RetryRecord | None = None
     keywords: tuple[str, ...] = ()
     limits: LimitsRecord | None = None
-    headers: tuple[Header, ...] = ()
     repeats: int = 0
+    headers: tuple[Header, ...] = ()
 
 
 #: What a run does about an activity that it cancels: ask it to stop, also wait until it has, or let it go on.

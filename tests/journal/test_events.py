@@ -34,7 +34,7 @@ FROZEN = {
     "ru": ("RunResumed", "reason request_id digest"),
     "as": (
         "ActivityScheduled",
-        "command activity_type args start_to_close retry keywords limits headers repeats",
+        "command activity_type args start_to_close retry keywords limits repeats headers",
     ),
     "ax": ("ActivityCancelRequested", "command mode"),
     "ts": ("TimerStarted", "command duration deadline"),
