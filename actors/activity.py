@@ -168,7 +168,8 @@ def info() -> ActivityInfo:
     Raises:
         NotInActivityError: No activity is running here.
     """
-    return activity_context("info()").info
+    context = activity_context("info()")
+    return context.info if context.outbound is None else context.outbound.info()
 
 
 def in_activity() -> bool:
@@ -198,7 +199,10 @@ def heartbeat(*details: Any) -> None:
         PayloadTooLargeError: The details are over the limit.
     """
     context = activity_context("heartbeat()")
-    context.pool.beat(context.attempt, details)
+    if context.outbound is None:
+        context.pool.beat(context.attempt, details)
+    else:
+        context.outbound.heartbeat(*details)
 
 
 def heartbeat_details(hint: type[T], /) -> T | None:

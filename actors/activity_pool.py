@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +27,8 @@ from .attempts import Attempt, AttemptDeadlines
 from .context import DETACHED, ActivityContext, CompleteAsyncError, current_activity
 from .event_coder import EventCoder
 from .heartbeats import NOTE_INTERVAL, HeartbeatWatch
+from .intercepted_activities import intercepted
+from .interceptors import Interceptor
 from .marks import Marks
 from .notices import Notice
 from .thread_attempts import ThreadAttempts
@@ -76,6 +78,7 @@ class ActivityPool:
         runtime: The runtime that it belongs to.
         leaving: Tells running code that the runtime is being left.
         converter: How values are stored.
+        interceptors: Around each attempt.
         threads: The attempts that run in threads, or wait for one.
     """
 
@@ -91,6 +94,7 @@ class ActivityPool:
         marks: Marks,
         max_async: int,
         max_threads: int,
+        interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self._loop = loop
         self._clock = clock
@@ -99,6 +103,7 @@ class ActivityPool:
         self.runtime = runtime
         self.leaving = Notice(loop)
         self._coder = coder
+        self.interceptors = interceptors
         self._marks = marks
         self._free_async = max_async
         self._waiting_async: deque[Attempt] = deque()
@@ -289,7 +294,10 @@ class ActivityPool:
             args, kwargs = definition.codec.decode_args(
                 self.converter, attempt.scheduled.args, attempt.scheduled.keywords
             )
-            running = definition.fn(*args, **kwargs)
+            fn = definition.fn
+            running = (
+                intercepted(self.interceptors, fn, args, kwargs) if self.interceptors else fn(*args, **kwargs)
+            )
             coroutine = running if type(running) is CoroutineType else _awaited(running)
             try:
                 waits = coroutine.send(None)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .activity import ActivityInfo
     from .activity_pool import ActivityPool
     from .attempts import Attempt
+    from .interceptors import ActivityOutboundInterceptor
     from .workflow_instance import WorkflowInstance
 
 
@@ -59,12 +60,14 @@ class ActivityContext:
     Attributes:
         attempt: The attempt.
         pool: What runs it.
+        outbound: The outermost interceptor of what it calls; None where there are none.
     """
 
-    __slots__ = ("_info", "attempt", "pool")
+    __slots__ = ("_info", "attempt", "outbound", "pool")
 
     def __init__(self, attempt: Attempt, pool: ActivityPool) -> None:
         self._info: ActivityInfo | None = None
+        self.outbound: ActivityOutboundInterceptor | None = None
         self.attempt = attempt
         self.pool = pool
 

@@ -64,4 +64,18 @@ def cancel(reason: str = "") -> None:
         instance.loop.refuse()
     elif not instance.cancel_requested:
         instance._outputs.append(ev.CancelRequested(reason))
-        instance.request_cancel(reason)
+        instance.cancel_requested = True
+        instance._cancel_reason = reason
+        if instance.main is not None:
+            instance.loop.call_soon(throw_cancel, instance)  # by then main has begun, and stands at an await
+
+
+def throw_cancel(instance: WorkflowInstance) -> None:
+    """Throw the run's own cancel into main."""
+    main = instance.main
+    assert main is not None
+    waiter = main._fut_waiter  # type: ignore[attr-defined]
+    if waiter is not None and waiter.done():
+        main.cancel()  # its wake-up is under way: the throw takes its place
+    elif not main.done():
+        instance._cancel_main()

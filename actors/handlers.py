@@ -228,7 +228,7 @@ class MessageHandlers:
             self._run.read_only = False
         return None
 
-    def query(self, name: str, args: Sequence[Payload]) -> Payload:
+    def query(self, name: str, args: Sequence[Payload], headers: tuple[ev.Header, ...] = ()) -> Payload:
         """Run a query's handler.
 
         Raises:
@@ -242,7 +242,7 @@ class MessageHandlers:
         try:
             with self._run.loop:
                 answer: Payload = self._run._context.copy().run(
-                    self._answer, handler, Query(name, tuple(args))
+                    self._answer, handler, Query(name, tuple(args), headers)
                 )
         except (KeyboardInterrupt, PayloadError, QueryFailedError):
             raise

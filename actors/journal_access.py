@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..journal.rewrite import Rewritten
 from .descriptions import WorkflowSummary, summary
 from .housekeeping import SLICE
+from .interceptors import ClientOutboundInterceptor, CountWorkflowsInput, ListWorkflowsInput
 from .options import check_status, positive_count, selection_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class JournalAccess:
     """The part of a runtime that is about all its runs."""
 
     _open: Callable[[], Shard]
+    _clients: ClientOutboundInterceptor | None
 
     async def list_workflows(
         self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
@@ -38,6 +40,13 @@ class JournalAccess:
             TypeError: The limit is no int.
             ValueError: The limit is not positive, or the status is unknown.
         """
+        if self._clients is None:
+            return await self._list_workflows(workflow_type, status, limit)
+        return await self._clients.list_workflows(ListWorkflowsInput(workflow_type, status, limit))
+
+    async def _list_workflows(
+        self, workflow_type: str | None, status: str | None, limit: int | None
+    ) -> list[WorkflowSummary]:
         check_status(status)
         if limit is not None:
             positive_count("limit", limit)
@@ -54,6 +63,11 @@ class JournalAccess:
 
     async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count durable runs; arguments and errors as for ``list_workflows``."""
+        if self._clients is None:
+            return await self._count_workflows(workflow_type, status)
+        return await self._clients.count_workflows(CountWorkflowsInput(workflow_type, status))
+
+    async def _count_workflows(self, workflow_type: str | None, status: str | None) -> int:
         check_status(status)
         return self._open().index.count(workflow_type, status)
 

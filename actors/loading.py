@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from ..journal import events as ev
 from ..journal.errors import JournalCorruptError, JournalError
 from .call_errors import WorkflowNotFoundError
+from .definitions import WorkflowDefinition
+from .intercepted_runs import InterceptedInstance
 from .marks import REPLAY
 from .replay import Replay
 from .run_end import WorkflowCrashedError
 from .workflow_instance import WorkflowInstance
 
 if TYPE_CHECKING:
+    from .shard import Shard
     from .workflow_actor import WorkflowActor
 
 
@@ -38,12 +41,12 @@ def load_code(actor: WorkflowActor) -> WorkflowInstance:
     shard = actor.shard
     last = actor.state.last_event
     if not last:
-        return WorkflowInstance(actor.definition, shard.activities, shard.converter, shard.guard)
+        return _new_instance(shard, actor.definition)
     replay = actor.replay
     try:
         if replay is None or replay.last != last:
             drop_replay(actor)
-            instance = WorkflowInstance(actor.definition, shard.activities, shard.converter, shard.guard)
+            instance = _new_instance(shard, actor.definition)
             replay = actor.replay = Replay(instance, _records(actor), last)
         shard.marks.begin(REPLAY, actor, replay.number)
         try:
@@ -63,6 +66,12 @@ def load_code(actor: WorkflowActor) -> WorkflowInstance:
         raise ReplayingError
     actor.replay = None
     return replay.instance
+
+
+def _new_instance(shard: Shard, definition: WorkflowDefinition) -> WorkflowInstance:
+    if not shard.interceptors:
+        return WorkflowInstance(definition, shard.activities, shard.converter, shard.guard)
+    return InterceptedInstance(definition, shard.activities, shard.converter, shard.guard, shard.interceptors)
 
 
 def drop_replay(actor: WorkflowActor) -> None:

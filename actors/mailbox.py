@@ -38,6 +38,7 @@ class Query(NamedTuple):
 
     name: str
     args: tuple[Payload, ...]
+    headers: tuple[ev.Header, ...] = ()
 
 
 class Inspection(NamedTuple):

@@ -92,20 +92,30 @@ class Messenger:
             raise WorkflowTypeError(actor.workflow_id, kind, ref._definition.name)
 
     async def signal(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        request_id: str | None,
+        headers: tuple[ev.Header, ...] = (),
     ) -> None:
         """Send a signal; returns once it is durable."""
         request_id = check_request_id(request_id)
         actor, name, payloads, _ = self._message(ref, "signal", handler, args)
         digest = self._digest("signal", name, payloads) if request_id else b""
         self._admit(actor, payloads, request_id)
-        await self._send(actor, ev.SignalReceived(name, payloads, request_id, digest))
+        await self._send(actor, ev.SignalReceived(name, payloads, request_id, digest, headers=headers))
 
     async def update(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        request_id: str | None,
+        headers: tuple[ev.Header, ...] = (),
     ) -> Any:
         """Send an update and wait for its answer."""
-        actor, event, found = self._update(ref, handler, args, request_id)
+        actor, event, found = self._update(ref, handler, args, request_id, headers)
         return await self._answer(actor, event.name, found, await self._send(actor, event))
 
     async def start_update(
@@ -115,11 +125,13 @@ class Messenger:
         args: Sequence[Any],
         request_id: str | None,
         stage: WaitForStage,
+        *,
+        headers: tuple[ev.Header, ...] = (),
     ) -> UpdateHandle[Any]:
         """Send an update, and wait until it is accepted or answered."""
         if stage not in get_args(WaitForStage):
             raise ValueError(f"wait_for_stage must be 'accepted' or 'completed', not {stage!r}")
-        actor, event, found = self._update(ref, handler, args, request_id)
+        actor, event, found = self._update(ref, handler, args, request_id, headers)
         finish = partial(self._answer, actor, event.name, found)
         reply = UpdateReply(self._open().loop)
         self._check_size(actor, event)
@@ -144,14 +156,19 @@ class Messenger:
         )
 
     def _update(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        request_id: str | None,
+        headers: tuple[ev.Header, ...],
     ) -> tuple[WorkflowActor, ev.UpdateReceived, HandlerDefinition | None]:
         """Check and encode an update, and let it in; nothing is written."""
         request_id = check_request_id(request_id)
         actor, name, payloads, found = self._message(ref, "update", handler, args)
         digest = self._digest("update", name, payloads) if request_id else b""
         self._admit(actor, payloads, request_id)
-        return actor, ev.UpdateReceived(name, payloads, request_id, digest), found
+        return actor, ev.UpdateReceived(name, payloads, request_id, digest, headers), found
 
     async def _answer(
         self, actor: WorkflowActor, name: str, found: HandlerDefinition | None, answer: Any
@@ -176,14 +193,19 @@ class Messenger:
         return found.codec.decode_result(self._converter, answer) if found else self._converter.decode(answer)
 
     async def query(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta | float
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        limit: timedelta | float,
+        headers: tuple[ev.Header, ...] = (),
     ) -> Any:
         """Ask a query."""
         actor, name, payloads, found = self._message(ref, "query", handler, args)
         if actor.definition is None:
             raise WorkflowNotRegisteredError(actor.state.started.workflow_type, list(self._workflows))
         reply: asyncio.Future[Any] = self._open().loop.create_future()
-        actor.put(Query(name, payloads), reply)
+        actor.put(Query(name, payloads, headers), reply)
         seconds = microseconds("query timeout", limit) / 1_000_000
         if not await wait_within(reply, seconds):
             reply.cancel()
@@ -236,7 +258,7 @@ class Messenger:
         actor = self._open().find(actor.workflow_id, actor.run_id)
         self._admit(actor, signal.args, request_id)
         digest = self._digest("signal", signal.name, signal.args)
-        again = ev.SignalReceived(signal.name, signal.args, request_id, digest, number)
+        again = ev.SignalReceived(signal.name, signal.args, request_id, digest, number, signal.headers)
         await self._send(actor, again)
 
     def _admit(self, actor: WorkflowActor, args: Sequence[Payload], request_id: str) -> None:
@@ -260,9 +282,8 @@ class Messenger:
     @staticmethod
     def _check_size(actor: WorkflowActor, event: ev.SignalReceived | ev.UpdateReceived) -> None:
         shard = actor.shard
-        if (
-            shard.coder is None and total_size(event.args) > shard.sizes.quick
-        ):  # the others are checked as coded
+        size = total_size(event.args) + total_size(header.value for header in event.headers)
+        if shard.coder is None and size > shard.sizes.quick:  # the others are checked as coded
             shard.sizes.check_event(event, actor.about)
 
     async def _put_first(self, ref: ActorRef[Any], event: Mail) -> None:

@@ -101,7 +101,7 @@ def answer_of(actor: WorkflowActor, instance: WorkflowInstance, query: Query) ->
     _begin(QUERY, actor, actor.state.last_event, label)
     try:
         try:
-            answer = instance.handlers.query(query.name, query.args)
+            answer = instance.handlers.query(*query)
         except BaseException:
             if not marks.finish():
                 raise

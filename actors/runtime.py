@@ -16,6 +16,7 @@ from typing import Any, Self, Unpack, overload
 from ..journal.clock import Clock, SystemClock
 from ..journal.codecs import PayloadCodec
 from ..journal.encryption import settle_encryption
+from ..journal.events import Header
 from ..journal.ids import random_id
 from ..journal.payload_limits import PayloadLimits
 from ..journal.payloads import PayloadConverter
@@ -34,6 +35,8 @@ from .errors import RuntimeClosedError
 from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
 from .handles import WorkflowHandle
+from .intercepted_clients import InterceptingMessenger
+from .interceptors import ClientOutboundInterceptor, Interceptor, StartWorkflowInput, check_interceptors
 from .journal_access import JournalAccess
 from .marks import Marks
 from .memos import encode_memo
@@ -90,6 +93,7 @@ class Runtime(ActivityAccess, JournalAccess):
         door: bool = True,
         clock: Clock | None = None,
         guard: Guard = "warn",
+        interceptors: Sequence[Interceptor] = (),
     ) -> None:
         """Check the declarations; nothing is opened yet.
 
@@ -122,6 +126,8 @@ class Runtime(ActivityAccess, JournalAccess):
                 what its source shows is a ``DeterminismWarning``; files, network and processes in a turn raise
                 ``ForbiddenInWorkflowError``. ``strict``: what is surely wrong in the source is a
                 RegistrationError; clocks, random numbers, threads and the environment raise too. ``off``: neither.
+            interceptors: Code of yours around what workflows, activities, and this object and its handles do; the first
+                is the outermost. See ``docs/interceptors.md``.
 
         Raises:
             RegistrationError: Something is no workflow or activity, two have one name, or ``guard="strict"``
@@ -158,7 +164,14 @@ class Runtime(ActivityAccess, JournalAccess):
         self._pid = 0
         self._store: JournalStore | None = None
         self.name = check_text("the name of a Runtime", name)
-        self._messenger = Messenger(self.name, self._open, self._converter, self._registry.workflows)
+        self._interceptors = check_interceptors(each_of("interceptors", interceptors))
+        #: That of the door: what comes from other processes has met the interceptors of its client.
+        self._direct = Messenger(self.name, self._open, self._converter, self._registry.workflows)
+        self._messenger: Any = self._direct
+        self._clients: ClientOutboundInterceptor | None = None
+        if self._interceptors:
+            self._messenger = InterceptingMessenger(self._direct, self, self._interceptors)
+            self._clients = self._messenger.chain
 
     # --- life
 
@@ -195,6 +208,7 @@ class Runtime(ActivityAccess, JournalAccess):
                 max_cached=settings.max_cached_workflows,
                 marks=Marks(settings.clock, settings.watchdog, settings.max_attempts),
                 guard=settings.guard,
+                interceptors=self._interceptors,
             )
             shard.dispatcher.pool = ActivityPool(
                 loop,
@@ -206,6 +220,7 @@ class Runtime(ActivityAccess, JournalAccess):
                 marks=shard.marks,
                 max_async=settings.max_concurrent_activities,
                 max_threads=settings.max_activity_threads,
+                interceptors=self._interceptors,
             )
             recover(shard)
         except BaseException:
@@ -327,6 +342,20 @@ class Runtime(ActivityAccess, JournalAccess):
             JournalFullError: There is no room for new work; nothing was written.
             CommitUnknownError: Whether it is durable is unknown; repeat with the same id and request id.
         """
+        if self._clients is None:
+            return await self._start_workflow(workflow, args, options)
+        self._open()
+        name = self._registry.workflow(workflow).name
+        start = StartWorkflowInput(name, list(args), options, {}, (name, workflow))
+        return await self._clients.start_workflow(start)
+
+    async def _start_workflow(
+        self,
+        workflow: Any,
+        args: Sequence[Any],
+        options: dict[str, Any],
+        headers: tuple[Header, ...] = (),
+    ) -> WorkflowHandle[Any, Any]:
         shard = self._open()
         definition = self._registry.workflow(workflow)
         unknown = options.keys() - StartOptions.__annotations__.keys()
@@ -354,6 +383,7 @@ class Runtime(ActivityAccess, JournalAccess):
             digest=request_digest("start", definition.name, payloads, shard.digest_key)
             if request_id
             else b"",
+            headers=headers,
         )
         await durable
         handle: WorkflowHandle[Any, Any] = WorkflowHandle(

@@ -43,6 +43,7 @@ from .event_coder import EventCoder
 from .horizon import Horizon
 from .housekeeping import Housekeeping
 from .intake import Intake, coming
+from .interceptors import Interceptor
 from .isolation import Isolation
 from .mailbox import Reply
 from .marks import Marks
@@ -87,6 +88,7 @@ class Shard:
         coder: Runs the payload codecs; None when there are none.
         sizes: Checks how large stored values are.
         guard: What turns are guarded against.
+        interceptors: Around the code of runs and activities.
         digest_key: Key for the digests of requests; empty when no payload codec has one.
     """
 
@@ -111,8 +113,10 @@ class Shard:
         max_cached: int = MAX_CACHED,
         marks: Marks,
         guard: Guard = "warn",
+        interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self.guard: Guard = guard
+        self.interceptors = interceptors
         self.store = store
         self.loop = loop
         self.clock = clock

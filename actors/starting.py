@@ -40,6 +40,7 @@ def start_run(
     if_closed: IfClosed,
     request_id: str,
     digest: bytes,
+    headers: tuple[ev.Header, ...] = (),
 ) -> tuple[WorkflowActor, asyncio.Future[Any]]:
     """Start a run, or find the one that the options ask for.
 
@@ -76,9 +77,11 @@ def start_run(
         refusal = WorkflowAlreadyStartedError(workflow_id, current.run_id, current.state.status)
         _answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
         return current, future
-    started = ev.WorkflowStarted(workflow_id, random_id(), definition.name, args, request_id, digest, *memo)
+    started = ev.WorkflowStarted(
+        workflow_id, random_id(), definition.name, args, request_id, digest, *memo, headers
+    )
     actor = WorkflowActor(shard, shard.next_key, workflow_id, definition)
-    size = total_size(args) + total_size(memo[1])
+    size = total_size(args) + total_size(memo[1]) + total_size(header.value for header in headers)
     if size > shard.sizes.quick and shard.coder is None:
         shard.sizes.check_event(started, actor.about)
     shard.intake.admit(size)

@@ -15,6 +15,7 @@ from .activity_info import attempt_failure
 from .attempts import Attempt
 from .context import DETACHED, ActivityContext, CompleteAsyncError, current_activity
 from .failure_conversion import plain_failure
+from .intercepted_activities import intercepted, run_in_thread
 from .thread_interrupts import ThreadInterrupt
 from .thread_pool import ThreadPool, Worker
 
@@ -120,7 +121,10 @@ class ThreadAttempts:
             )
             interrupt.enter()
             try:
-                result = definition.fn(*args, **kwargs)
+                if pool.interceptors:
+                    result = run_in_thread(intercepted(pool.interceptors, definition.fn, args, kwargs))
+                else:
+                    result = definition.fn(*args, **kwargs)
             finally:
                 interrupt.leave()
             return definition.codec.encode_result(pool.converter, result)

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Concatenate, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Unpack, overload
 
 from ..journal.failures import clean
 from .commands import Decode, result_decoder
@@ -36,6 +36,9 @@ from .errors import RegistrationError
 from .options import ActivityOptions, microseconds, positive_microseconds
 from .typing import ActivityHandle, C, F, P, R, Ts, UpdateMethod, W
 from .workflow_logger import workflow_logger
+
+if TYPE_CHECKING:
+    from .workflow_instance import WorkflowInstance
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -431,6 +434,11 @@ class WorkflowInfo:
 def info() -> WorkflowInfo:
     """What the run knows of itself."""
     instance = current_instance("info()")
+    return info_of(instance) if instance.outbound is None else instance.outbound.info()
+
+
+def info_of(instance: WorkflowInstance) -> WorkflowInfo:
+    """What a run knows of itself."""
     started = instance.started
     return WorkflowInfo(started.workflow_id, started.run_id, started.workflow_type, _utc(instance.started_at))
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..journal import events as ev
 from ..journal.errors import PayloadDecodeError
@@ -23,6 +23,7 @@ from .commands import CommandFuture, Decode, DurableTimer
 from .context import in_main
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .dynamic import not_registered
+from .early_end import throw_cancel
 from .errors import ActivityNotRegisteredError
 from .event_loop import WorkflowLoop
 from .failure_conversion import error_of
@@ -33,6 +34,9 @@ from .randomness import Draws, Randomness
 from .run_end import WorkflowCrashedError, end_run, failed_outcome
 from .saga_compensation import RunSagas
 from .turn_guard import Guard
+
+if TYPE_CHECKING:
+    from .interceptors import WorkflowOutboundInterceptor
 
 log = logging.getLogger("everact.runtime")
 
@@ -52,7 +56,13 @@ class Delivery(NamedTuple):
 
 
 class WorkflowInstance:
-    """A live instance of a run; the host of its loop."""
+    """A live instance of a run; the host of its loop.
+
+    Attributes:
+        outbound: The outermost interceptor of what goes out; None where there are none.
+    """
+
+    outbound: WorkflowOutboundInterceptor | None = None  # not in __slots__: see ``intercepted_runs``
 
     __slots__ = (
         "_activities",
@@ -192,9 +202,8 @@ class WorkflowInstance:
         self.memo = dict(zip(started.memo_names, started.memo, strict=True))
         self.started_at = self.started_at or self.now
         args, _ = self._definition.codec.decode_args(self._converter, started.args)
-        cls = self._definition.cls
         try:
-            self._object = cls(*args) if self._definition.takes_args else cls()
+            self._object = self._make_object(args)
         except Exception as error:  # noqa: BLE001  (as if run had raised it)
             self.outcome = failed_outcome(self, error)
             self._outputs += [self.handlers.refused(delivery, error) for delivery in deliveries[1:]]
@@ -209,8 +218,12 @@ class WorkflowInstance:
         self._main = self.loop.create_task(self._definition.run(self._object, *args), name="main")
         in_main.reset(token)
         if self.cancel_requested:  # by ``__init__`` or an early message
-            self.loop.call_soon(self._throw_cancel)
+            self.loop.call_soon(throw_cancel, self)
         self.loop.run_until_idle()
+
+    def _make_object(self, args: Sequence[Any]) -> Any:
+        cls = self._definition.cls
+        return cls(*args) if self._definition.takes_args else cls()
 
     def _settle(self) -> None:
         while self._conditions and self._wake_conditions():
@@ -298,22 +311,6 @@ class WorkflowInstance:
             self._cancel_reason = event.reason
             self._cancel_main()
 
-    def request_cancel(self, reason: str) -> None:
-        """Let the run's own code ask for its cancel."""
-        self.cancel_requested = True
-        self._cancel_reason = reason
-        if self._main is not None:
-            self.loop.call_soon(self._throw_cancel)  # by then main has begun, and stands at an await
-
-    def _throw_cancel(self) -> None:
-        main = self._main
-        assert main is not None
-        waiter = main._fut_waiter  # type: ignore[attr-defined]
-        if waiter is not None and waiter.done():
-            main.cancel()  # its wake-up is under way: the throw takes its place
-        elif not main.done():
-            self._cancel_main()
-
     def _cancel_main(self) -> None:
         """Cancel what main waits for; when that swallows the cancel, it is main's turn at its next await (R10)."""
         assert self._main is not None
@@ -344,6 +341,7 @@ class WorkflowInstance:
         encoded: tuple[tuple[Payload, ...], tuple[str, ...]] | None = None,
         repeats: int = 0,
         make: type[CommandFuture] = CommandFuture,
+        headers: tuple[ev.Header, ...] = (),
     ) -> CommandFuture:
         """Number and record an activity command; called ``depth`` frames below the user's code.
 
@@ -372,7 +370,8 @@ class WorkflowInstance:
                 resolved.retry,
                 keywords,
                 resolved.limits,
-                repeats=repeats,
+                repeats,
+                headers,
             )
         )
         if self.replaying:

@@ -21,9 +21,11 @@ from ..actors.call_codec import CallCodec
 from ..actors.call_errors import WorkflowTypeError
 from ..actors.errors import ResultTimeoutError
 from ..actors.handles import WorkflowHandle
+from ..actors.interceptors import header_records
 from ..actors.options import QUERY_TIMEOUT
 from ..actors.runtime import Runtime
 from ..actors.workflow_actor import WorkflowActor
+from ..journal.events import Header
 from .errors import CallRefusedError
 from .wire import (
     Raw,
@@ -54,11 +56,13 @@ class Start(msgspec.Struct, forbid_unknown_fields=True):
         workflow: Name of the type.
         args: Arguments of its run method.
         options: As ``StartOptions``; durations in seconds.
+        headers: What the interceptors of the client send along, by name.
     """
 
     workflow: str
     args: list[Raw] = []
     options: dict[str, Any] = {}
+    headers: dict[str, Raw] = {}
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,12 +73,14 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
         request_id: A repeat with the same one is applied once; not for queries.
         timeout: For queries: limit in seconds.
         wait: For updates: answer ``{"done": false}`` after so many seconds, for a repeat with the same request id.
+        headers: As of ``Start``.
     """
 
     args: list[Raw] = []
     request_id: str | None = None
     timeout: float | None = None
     wait: float | None = None
+    headers: dict[str, Raw] = {}
 
 
 class Control(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,6 +161,7 @@ class Api:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._converter = runtime._converter
+        self._messenger = runtime._direct
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; the task is cancelled when its client goes away."""
@@ -188,14 +195,14 @@ class Api:
         """Runs, newest first."""
         kind, status, limit = call.text("type"), call.text("status"), call.count("limit")
         call.no_more()
-        found = await self._runtime.list_workflows(workflow_type=kind, status=status, limit=limit)
+        found = await self._runtime._list_workflows(kind, status, limit)
         return await _stream(call.request, b'{"workflows":[', map(summary_document, found))
 
     async def count_workflows(self, call: Call) -> web.Response:
         """How many runs there are."""
         kind, status = call.text("type"), call.text("status")
         call.no_more()
-        return _answer({"count": await self._runtime.count_workflows(workflow_type=kind, status=status)})
+        return _answer({"count": await self._runtime._count_workflows(kind, status)})
 
     async def start(self, call: Call) -> web.Response:
         """Start a run."""
@@ -203,7 +210,9 @@ class Api:
         body = await call.body(Start)
         definition = self._runtime._registry.workflow(body.workflow)
         args = definition.codec.values_of(self._converter, [payload_of(arg) for arg in body.args])
-        handle = await self._runtime.spawn(definition.name, *args, **body.options)  # it checks them
+        headers = _headers(body.headers)
+        start = self._runtime._start_workflow  # it checks the options
+        handle = await start(definition.name, args, body.options, headers)
         return _answer(
             {
                 "workflow_id": handle.workflow_id,
@@ -222,6 +231,7 @@ class Api:
         call.no_more()
         handle = self._runtime.ref(call.names["id"])
         handle.run_id = run_id
+        handle._messenger = self._messenger  # what came from another process has met its own interceptors
         actor = self._runtime._open().find(handle.workflow_id, run_id)
         actual = actor.state.started.workflow_type
         if kind is not None and kind != actual:
@@ -254,14 +264,14 @@ class Api:
     async def all_published(self, call: Call) -> web.Response:
         """What a run has published."""
         handle, _ = self._run(call)
-        found = await self._runtime._messenger.all_published(handle)
+        found = await self._messenger.all_published(handle)
         return _answer({"published": {key: value_of(payload, key) for key, payload in found.items()}})
 
     async def published(self, call: Call) -> web.Response:
         """One value of what a run has published."""
         handle, _ = self._run(call)
         key = call.names["name"]
-        payload = (await self._runtime._messenger.all_published(handle, key)).get(key)
+        payload = (await self._messenger.all_published(handle, key)).get(key)
         return _answer(
             {"value": None if payload is None else value_of(payload, f"value published as {key!r}")}
         )
@@ -275,7 +285,8 @@ class Api:
     async def signal(self, call: Call) -> web.Response:
         """Send a signal."""
         handle, _codec, body, args = await self._message(call, "signal")
-        await handle.signal(call.names["name"], *args, request_id=body.request_id)
+        headers = _headers(body.headers)
+        await self._messenger.signal(handle, call.names["name"], args, body.request_id, headers)
         return _answer({})
 
     async def query(self, call: Call) -> web.Response:
@@ -283,7 +294,7 @@ class Api:
         handle, codec, body, args = await self._message(call, "query")
         name = call.names["name"]
         limit = QUERY_TIMEOUT if body.timeout is None else body.timeout
-        value = await handle.query(name, *args, timeout=limit)
+        value = await self._messenger.query(handle, name, args, limit, _headers(body.headers))
         return _answer({"result": self._value(codec, value, f"result of query {name}")})
 
     async def update(self, call: Call) -> web.Response:
@@ -295,7 +306,8 @@ class Api:
         waiting = asyncio.timeout(body.wait)
         try:
             async with waiting:
-                value = await handle.execute_update(name, *args, request_id=body.request_id)
+                headers = _headers(body.headers)
+                value = await self._messenger.update(handle, name, args, body.request_id, headers)
         except TimeoutError:
             if not waiting.expired():
                 raise
@@ -322,6 +334,10 @@ class Api:
             return _answer({"done": False, "run_id": handle.run_id, "waiting_on": seen.waiting_on})
         result = self._value(codec, value, f"result of {handle.workflow_id}")
         return _answer({"done": True, "run_id": handle.run_id, "result": result})
+
+
+def _headers(given: Mapping[str, Raw]) -> tuple[Header, ...]:
+    return header_records({name: payload_of(value) for name, value in given.items()}) if given else ()
 
 
 Serve = Callable[[Api, Call], Awaitable[web.StreamResponse]]

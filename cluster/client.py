@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
@@ -16,14 +16,31 @@ from ..actors.addresses import address_of
 from ..actors.definitions import workflow_definition
 from ..actors.descriptions import WorkflowSummary
 from ..actors.handles import WorkflowHandle
-from ..actors.options import StartOptions, check_request_id, check_text, check_workflow_id, microseconds
+from ..actors.intercepted_clients import InterceptingMessenger
+from ..actors.interceptors import (
+    ClientOutboundInterceptor,
+    CountWorkflowsInput,
+    Interceptor,
+    ListWorkflowsInput,
+    StartWorkflowInput,
+    check_interceptors,
+)
+from ..actors.options import (
+    StartOptions,
+    check_request_id,
+    check_text,
+    check_workflow_id,
+    each_of,
+    microseconds,
+)
 from ..actors.typing import R, Ts, W, WorkflowClass
 from ..actors.workflow_types import named_type
+from ..journal.events import Header
 from ..journal.ids import random_id
 from ..journal.payloads import PayloadConverter
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from .connection import Connection
-from .remote import RemoteMessenger
+from .remote import RemoteMessenger, with_headers
 from .wire import from_json
 
 #: How long a call may take, a restart of the program included.
@@ -42,10 +59,20 @@ class Client:
 
     _make_messenger = RemoteMessenger
 
-    def __init__(self, name: str, connection: Connection, converter: PayloadConverter) -> None:
+    def __init__(
+        self,
+        name: str,
+        connection: Connection,
+        converter: PayloadConverter,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
         self.name = name
         self._connection = connection
         self._messenger: Any = self._make_messenger(name, connection, converter)  # has the calls of Messenger
+        self._clients: ClientOutboundInterceptor | None = None
+        if interceptors:
+            self._messenger = InterceptingMessenger(self._messenger, self, interceptors)
+            self._clients = self._messenger.chain
 
     @classmethod
     async def connect(
@@ -54,6 +81,7 @@ class Client:
         *,
         timeout: timedelta | float = TIMEOUT,  # noqa: ASYNC109
         converters: Iterable[TypeConverter[Any] | TypeUpgrade] = (),
+        interceptors: Sequence[Interceptor] = (),
     ) -> Self:
         """Connect to a running program.
 
@@ -62,6 +90,7 @@ class Client:
             timeout: How long each call may take beyond what it waits for a run, a timedelta or seconds. When the
                 program is restarted a call goes on within this time.
             converters: As of ``Runtime``, for arguments and results of classes of your own.
+            interceptors: Code of yours around the calls of this client and its handles; the first is the outermost.
 
         Raises:
             RuntimeUnreachableError: Nobody listens there.
@@ -74,11 +103,12 @@ class Client:
                 f"Client.connect takes 'unix:DIR' with the directory of a journal on this machine, not {url!r}"
             )
         seconds = microseconds("timeout", timeout) / 1_000_000
+        checked = check_interceptors(each_of("interceptors", interceptors))
         converter = PayloadConverter(converters=converters)
         connection = Connection(journal, seconds, converter)
         try:
             about = from_json(await connection.call("GET", again=False))
-            return cls(about["name"], connection, converter)
+            return cls(about["name"], connection, converter, checked)
         except BaseException:
             await connection.close()
             raise
@@ -117,6 +147,19 @@ class Client:
             CallTimeoutError: There was no answer in time; repeat with the same id and request id.
             CallRefusedError: The program does not know the call.
         """
+        if self._clients is None:
+            return await self._start_workflow(workflow, args, options)
+        name, _ = named_type(workflow)
+        start = StartWorkflowInput(name, list(args), options, {}, (name, workflow))
+        return await self._clients.start_workflow(start)
+
+    async def _start_workflow(
+        self,
+        workflow: Any,
+        args: Sequence[Any],
+        options: dict[str, Any],
+        headers: tuple[Header, ...] = (),
+    ) -> WorkflowHandle[Any, Any]:
         name, definition = named_type(workflow)
         check_text("the name of a workflow type", name, may_be_empty=True)
         codec = None if definition is None else definition.codec
@@ -129,7 +172,7 @@ class Client:
         else:
             options["id"] = random_id()
         options["request_id"] = check_request_id(options.get("request_id")) or random_id()
-        body = {"workflow": name, "args": values, "options": options}
+        body = {"workflow": name, "args": values, "options": options, **with_headers(headers)}
         started = from_json(await self._connection.call("POST", "workflows", body=body))
         handle: WorkflowHandle[Any, Any] = WorkflowHandle(
             self._messenger, started["workflow_id"], started["run_id"], definition
@@ -168,12 +211,24 @@ class Client:
         self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
     ) -> list[WorkflowSummary]:
         """List durable runs, newest first; as ``Runtime.list_workflows``."""
+        if self._clients is None:
+            return await self._list_workflows(workflow_type, status, limit)
+        return await self._clients.list_workflows(ListWorkflowsInput(workflow_type, status, limit))
+
+    async def _list_workflows(
+        self, workflow_type: str | None, status: str | None, limit: int | None
+    ) -> list[WorkflowSummary]:
         query = {"type": workflow_type, "status": status, "limit": limit}
         data = await self._connection.call("GET", "workflows", query=query)
         return msgspec.json.decode(data, type=dict[str, list[WorkflowSummary]])["workflows"]
 
     async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count durable runs; as ``Runtime.count_workflows``."""
+        if self._clients is None:
+            return await self._count_workflows(workflow_type, status)
+        return await self._clients.count_workflows(CountWorkflowsInput(workflow_type, status))
+
+    async def _count_workflows(self, workflow_type: str | None, status: str | None) -> int:
         query = {"type": workflow_type, "status": status}
         data = await self._connection.call("GET", "workflow-count", query=query)
         return msgspec.json.decode(data, type=dict[str, int])["count"]

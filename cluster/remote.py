@@ -44,33 +44,48 @@ class RemoteMessenger:
         self._converter = converter
 
     async def signal(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        request_id: str | None,
+        headers: tuple[ev.Header, ...] = (),
     ) -> None:
         """Send a signal; returns once it is durable."""
         request_id = check_request_id(request_id) or random_id()
         name, _codec, values = self._message(ref, "signal", handler, args)
-        body = {"args": values, "request_id": request_id}
+        body = {"args": values, "request_id": request_id, **with_headers(headers)}
         await self._connection.call("POST", *_run(ref), "signals", name, query=_which(ref), body=body)
 
     async def update(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        request_id: str | None,
+        headers: tuple[ev.Header, ...] = (),
     ) -> Any:
         """Send an update and wait for its answer."""
         request_id = check_request_id(request_id) or random_id()
         name, codec, values = self._message(ref, "update", handler, args)
-        body = {"args": values, "request_id": request_id}
+        body = {"args": values, "request_id": request_id, **with_headers(headers)}
         answer = await self._connection.wait_for(
             "POST", *_run(ref), "updates", name, query=_which(ref), body=body
         )
         return self.value(codec, answer["result"], f"result of update {name}")
 
     async def query(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta | float
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        limit: timedelta | float,
+        headers: tuple[ev.Header, ...] = (),
     ) -> Any:
         """Ask a query."""
         seconds = microseconds("query timeout", limit) / 1_000_000
         name, codec, values = self._message(ref, "query", handler, args)
-        body = {"args": values, "timeout": seconds}
+        body = {"args": values, "timeout": seconds, **with_headers(headers)}
         data = await self._connection.call(
             "POST", *_run(ref), "queries", name, query=_which(ref), body=body, wait=seconds
         )
@@ -110,6 +125,8 @@ class RemoteMessenger:
         args: Sequence[Any],  # noqa: ARG002
         request_id: str | None,  # noqa: ARG002
         stage: WaitForStage,  # noqa: ARG002
+        *,
+        headers: tuple[ev.Header, ...] = (),  # noqa: ARG002
     ) -> UpdateHandle[Any]:
         """Refuse it: the API does not tell yet that an update is accepted."""
         raise CallRefusedError(
@@ -218,3 +235,9 @@ def _which(ref: ActorRef[Any], run_id: str | None = None) -> dict[str, object]:
     """The run and the type that a reference is bound to."""
     kind = None if ref._definition is None else ref._definition.name or None
     return {"run_id": run_id or ref.run_id, "type": kind}
+
+
+def with_headers(headers: tuple[ev.Header, ...]) -> dict[str, dict[str, Raw]]:
+    """The field of a body that has them; none without them, for a program of before there were any."""
+    found = {one.name: value_of(one.value, f"header {one.name!r}") for one in headers}
+    return {"headers": found} if found else {}

@@ -11,7 +11,7 @@ if _util.find_spec(f"{__name__}.actors") is None:
         "or install the checkout with 'pip install -e .'"
     )
 
-from . import activity, blocking, exceptions, payloads, workflow
+from . import activity, blocking, exceptions, interceptors, payloads, workflow
 from ._version import __version__
 from .actors.activity_handles import AsyncActivityHandle
 from .actors.addresses import Address
@@ -52,6 +52,7 @@ __all__ = [
     "activity",
     "blocking",
     "exceptions",
+    "interceptors",
     "payloads",
     "workflow",
 ]

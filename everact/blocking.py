@@ -8,13 +8,14 @@ The verbs are those of ``everact.Runtime`` and ``everact.Client`` without ``awai
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, Unpack, overload
 
 from .actors import runtime as _runtime
 from .actors.descriptions import WorkflowSummary
+from .actors.interceptors import Interceptor
 from .actors.options import StartOptions
 from .actors.typing import R, Ts, W, WorkflowClass
 from .blocking_handles import BlockingHandle
@@ -178,13 +179,20 @@ class Client(_Verbs):
         *,
         timeout: timedelta | float = _client.TIMEOUT,
         converters: Iterable[TypeConverter[Any] | TypeUpgrade] = (),
+        interceptors: Sequence[Interceptor] = (),
     ) -> Self:
         """Connect to a running program; arguments and errors as of ``everact.Client.connect``."""
         thread = LoopThread("a blocking Client")
         thread.check()
         thread.start()
         try:
-            inner = thread.call(_client.Client.connect, url, timeout=timeout, converters=converters)
+            inner = thread.call(
+                _client.Client.connect,
+                url,
+                timeout=timeout,
+                converters=converters,
+                interceptors=interceptors,
+            )
         except BaseException:
             thread.stop()
             raise

@@ -1,0 +1,151 @@
+"""The calls of a runtime or client behind interceptors: a messenger in front of the one that sends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .interceptors import (
+    CancelWorkflowInput,
+    ClientOutboundInterceptor,
+    CountWorkflowsInput,
+    DescribeWorkflowInput,
+    Interceptor,
+    ListWorkflowsInput,
+    QueryWorkflowInput,
+    SignalWorkflowInput,
+    StartWorkflowInput,
+    StartWorkflowUpdateInput,
+    TerminateWorkflowInput,
+    header_records,
+)
+
+if TYPE_CHECKING:
+    from ..journal.events import Header
+    from .descriptions import WorkflowDescription, WorkflowSummary
+    from .handles import ActorRef, WorkflowHandle
+    from .updates import UpdateHandle, WaitForStage
+
+
+class Sender(Protocol):
+    """What can start and list runs without interceptors."""
+
+    async def _start_workflow(
+        self, workflow: Any, args: Sequence[Any], options: dict[str, Any], headers: tuple[Header, ...] = ()
+    ) -> WorkflowHandle[Any, Any]: ...
+
+    async def _list_workflows(
+        self, workflow_type: str | None, status: str | None, limit: int | None
+    ) -> list[WorkflowSummary]: ...
+
+    async def _count_workflows(self, workflow_type: str | None, status: str | None) -> int: ...
+
+
+class InterceptingMessenger:
+    """Lets interceptors see what handles do; what they have no method for goes straight to the messenger behind.
+
+    Attributes:
+        chain: The outermost interceptor.
+    """
+
+    def __init__(self, messenger: Any, sender: Sender, interceptors: Sequence[Interceptor]) -> None:
+        self._messenger = messenger
+        self.chain: ClientOutboundInterceptor = _Root(messenger, sender)
+        for interceptor in reversed(interceptors):
+            self.chain = interceptor.intercept_client(self.chain)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._messenger, name)
+
+    async def signal(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+    ) -> None:
+        """Send a signal."""
+        await self.chain.signal_workflow(SignalWorkflowInput(ref, handler, list(args), request_id, {}))
+
+    async def update(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+    ) -> Any:
+        """Send an update and wait for its answer."""
+        return await self.chain.start_workflow_update(
+            StartWorkflowUpdateInput(ref, handler, list(args), request_id, None, {})
+        )
+
+    async def start_update(
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        request_id: str | None,
+        stage: WaitForStage,
+    ) -> UpdateHandle[Any]:
+        """Send an update."""
+        handle: UpdateHandle[Any] = await self.chain.start_workflow_update(
+            StartWorkflowUpdateInput(ref, handler, list(args), request_id, stage, {})
+        )
+        return handle
+
+    async def query(
+        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta | float
+    ) -> Any:
+        """Ask a query."""
+        return await self.chain.query_workflow(QueryWorkflowInput(ref, handler, list(args), limit, {}))
+
+    async def cancel(self, ref: ActorRef[Any], reason: str) -> None:
+        """Ask the run to cancel itself."""
+        await self.chain.cancel_workflow(CancelWorkflowInput(ref, reason))
+
+    async def terminate(self, ref: ActorRef[Any], reason: str) -> None:
+        """End the run at once."""
+        await self.chain.terminate_workflow(TerminateWorkflowInput(ref, reason))
+
+    async def describe(self, ref: ActorRef[Any]) -> WorkflowDescription:
+        """Describe the run."""
+        return await self.chain.describe_workflow(DescribeWorkflowInput(ref))
+
+
+class _Root(ClientOutboundInterceptor):
+    """Sends."""
+
+    def __init__(self, messenger: Any, sender: Sender) -> None:
+        self._messenger = messenger
+        self._sender = sender
+
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002
+        name, given = input._given
+        workflow = given if input.workflow == name else input.workflow
+        return await self._sender._start_workflow(
+            workflow, input.args, input.options, header_records(input.headers)
+        )
+
+    async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
+        headers = header_records(input.headers)
+        await self._messenger.signal(input.handle, input.handler, input.args, input.request_id, headers)
+
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
+        headers = header_records(input.headers)
+        return await self._messenger.query(input.handle, input.handler, input.args, input.timeout, headers)
+
+    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> Any:  # noqa: A002
+        headers = header_records(input.headers)
+        given = (input.handle, input.handler, input.args, input.request_id)
+        if input.wait_for_stage is None:
+            return await self._messenger.update(*given, headers)
+        return await self._messenger.start_update(*given, input.wait_for_stage, headers=headers)
+
+    async def cancel_workflow(self, input: CancelWorkflowInput) -> None:  # noqa: A002
+        await self._messenger.cancel(input.handle, input.reason)
+
+    async def terminate_workflow(self, input: TerminateWorkflowInput) -> None:  # noqa: A002
+        await self._messenger.terminate(input.handle, input.reason)
+
+    async def describe_workflow(self, input: DescribeWorkflowInput) -> WorkflowDescription:  # noqa: A002
+        found: WorkflowDescription = await self._messenger.describe(input.handle)
+        return found
+
+    async def list_workflows(self, input: ListWorkflowsInput) -> list[WorkflowSummary]:  # noqa: A002
+        return await self._sender._list_workflows(input.workflow_type, input.status, input.limit)
+
+    async def count_workflows(self, input: CountWorkflowsInput) -> int:  # noqa: A002
+        return await self._sender._count_workflows(input.workflow_type, input.status)
