@@ -35,12 +35,11 @@ def complete(result: Any = None) -> None:
 def _complete(instance: WorkflowInstance, result: Any) -> None:
     if instance.read_only:
         raise read_only("complete()")
-    if instance.loop.discarded:
-        instance.loop.refuse()
-        return
     payload = instance._definition.codec.encode_result(instance._converter, result)
     main = instance.main
-    if instance.completion is None and (main is None or not main.done()):
+    if instance.loop.discarded:
+        instance.loop.refuse()
+    elif instance.completion is None and (main is None or not main.done()):
         instance.completion = payload
 
 

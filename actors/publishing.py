@@ -48,7 +48,11 @@ def _publish(instance: WorkflowInstance, key: str, value: Any) -> None:
     payload = None if value is None else encode_any(instance._converter, value, f"value published as {key!r}")
     if instance.loop.discarded:
         instance.loop.refuse()
-        return
+    else:
+        _record(instance, key, payload)
+
+
+def _record(instance: WorkflowInstance, key: str, payload: Payload | None) -> None:
     sizes = instance.published
     if sizes is None:
         sizes = instance.published = {}

@@ -8,7 +8,7 @@ from datetime import timedelta
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
 from everact.exceptions import EveractError
 from everact.journal.memory_store import MemoryJournal
-from support import activity_workflows, saga_workflows
+from support import activity_workflows, language_workflows, saga_workflows
 from support.activity_workflows import Patient, climbs, rests
 from support.deaths import ATTEMPT, QUERY, TURN, Grave
 from support.hosting import hosted, settled, until
@@ -204,14 +204,15 @@ class Drawing:
         self.ids.append(str(workflow.uuid4()))
 
 
-WORKFLOWS = [Waits, Everything, Careless, Dies, Patient, Late, Delayed, Drawing, *saga_workflows.WORKFLOWS]
-ACTIVITIES = [alpha, beta, gamma, unlucky, lingers, climbs, rests, *saga_workflows.ACTIVITIES]
+WORKFLOWS = [Waits, Everything, Careless, Dies, Patient, Late, Delayed, Drawing, *saga_workflows.WORKFLOWS, *language_workflows.WORKFLOWS]
+ACTIVITIES = [alpha, beta, gamma, unlucky, lingers, climbs, rests, *saga_workflows.ACTIVITIES, *language_workflows.ACTIVITIES]
 
 
 async def record(write):
     """Make every run of the corpus; ``write(history, name)`` takes each."""
     await activity_workflows.record(write)
     await saga_workflows.record(write)
+    await language_workflows.record(write)
     journal = MemoryJournal()
     async with hosted(journal, *WORKFLOWS, activities=ACTIVITIES) as runtime:
         for kind in KINDS:
