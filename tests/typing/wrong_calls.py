@@ -6,6 +6,7 @@ Both report a mark that is not needed, so a wrong call that is suddenly accepted
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from everact import ActorRef, RetryPolicy, Runtime, WorkflowHandle, activity, workflow
 
@@ -281,6 +282,19 @@ class WrongValidator:
     @workflow.signal(5)  # type: ignore[call-overload, untyped-decorator]
     def stop(self) -> None:
         pass
+
+
+@workflow.run(5)  # type: ignore[call-overload, untyped-decorator]
+async def no_method(self: object) -> None:
+    pass
+
+
+async def language(handle: WorkflowHandle[Any, Any]) -> None:
+    workflow.publish(5, "a")  # type: ignore[arg-type]
+    workflow.publish("a")  # type: ignore[call-arg]
+    workflow.cancel(5)  # type: ignore[arg-type]
+    await handle.published(5)  # type: ignore[call-overload]
+    Runtime("j", interceptors=[5])  # type: ignore[list-item]
 
 
 def construction() -> None:
