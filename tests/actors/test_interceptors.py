@@ -369,7 +369,13 @@ async def test_every_call_passes_every_interceptor_the_first_one_outermost():
     seen = {call.partition(" ")[2] for call in calls}
     client = {name for name in vars(ClientOutboundInterceptor) if not name.startswith("_")}
     inbound = {name for name in vars(WorkflowInboundInterceptor) if name[:1] != "_" and name != "init"}
-    assert seen >= client | inbound | {"start_activity", "start_timer", "info", "execute_activity", "heartbeat (3,)"}
+    assert seen >= client | inbound | {
+        "start_activity",
+        "start_timer",
+        "info",
+        "execute_activity",
+        "heartbeat (3,)",
+    }
     for name in ("start_workflow", "handle_signal", "execute_activity", "handle_update_handler"):
         place = calls.index(f"a {name}")
         assert calls[place + 1] == f"b {name}"
@@ -404,7 +410,9 @@ async def test_interceptors_may_change_what_is_called():
     class Outbound(WorkflowOutboundInterceptor):
         def start_activity(self, input):
             return self.next.start_activity(
-                replace(input, activity="other", args=[input.args[0] + 1], options={"start_to_close_timeout": 9})
+                replace(
+                    input, activity="other", args=[input.args[0] + 1], options={"start_to_close_timeout": 9}
+                )
             )
 
         def start_timer(self, input):
@@ -548,7 +556,9 @@ async def test_errors_around_activities_are_the_attempts():
         async def run(self) -> list[str]:
             return [await act(), await workflow.execute_activity(in_a_thread)]
 
-    async with hosted(MemoryJournal(), Calls, activities=[act, in_a_thread], interceptors=[Fails()]) as runtime:
+    async with hosted(
+        MemoryJournal(), Calls, activities=[act, in_a_thread], interceptors=[Fails()]
+    ) as runtime:
         assert await runtime.execute(Calls.run) == ["attempt 3", "thread attempt 3"]
 
 
@@ -578,7 +588,9 @@ async def test_an_interceptor_may_await_around_async_activities_and_not_in_threa
         async def run(self, threads: bool) -> str:
             return await (workflow.execute_activity(in_a_thread) if threads else act())
 
-    async with hosted(MemoryJournal(), Calls, activities=[act, in_a_thread], interceptors=[Waits()]) as runtime:
+    async with hosted(
+        MemoryJournal(), Calls, activities=[act, in_a_thread], interceptors=[Waits()]
+    ) as runtime:
         assert await runtime.execute(Calls.run, False) == "fine"
         with pytest.raises(WorkflowFailedError) as caught:
             await runtime.execute(Calls.run, True)

@@ -1,5 +1,8 @@
 """``workflow.publish``: values that outsiders read without running the run's code."""
 
+import asyncio
+import json
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -270,3 +273,27 @@ async def test_the_history_has_each_value():
         handle = await runtime.spawn(Job.run)
         await handle.signal(Job.step, 1)
         assert kinds(await handle.fetch_history()).count("ValuePublished") == 3
+
+
+async def test_a_program_s_command_prints_what_a_run_has_published(tmp_path):
+    path = tmp_path / "journal"
+    command = [sys.executable, "-m", "everact", "published", "j", "-j", str(path)]
+
+    async def called(*more):
+        process = await asyncio.create_subprocess_exec(
+            *command, *more, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        out, error = await process.communicate()
+        return process.returncode, out.decode(), error.decode()
+
+    async with hosted(path, Job) as runtime:
+        handle = await runtime.spawn(Job.run, id="j")
+        await handle.signal(Job.step, 2)
+        assert json.loads((await called())[1]) == {
+            "published": {"state": "new", "progress": {"done": 2, "of": 3}}
+        }
+        assert json.loads((await called("progress"))[1]) == {"done": 2, "of": 3}
+        code, _, error = await called("nothing")
+        assert code == 1
+        assert "'j' has not published 'nothing'; it has published: state, progress" in error
+    assert json.loads((await called("state"))[1]) == "new"  # nobody has the journal open
