@@ -32,6 +32,7 @@ from .interceptors import (
 )
 from .mailbox import Query
 from .options import LONGEST
+from .places import user_place
 from .turn_guard import Guard
 from .typing import ActivityHandle
 from .workflow import WorkflowInfo, info_of
@@ -92,13 +93,16 @@ class InterceptedInstance(WorkflowInstance):
                 definition, args, kwargs, options, decode, depth=depth + 1, headers=headers
             )
         frame = sys._getframe(depth)
+        place = user_place() if self.replaying else ""
         handle = outbound.start_activity(
             StartActivityInput(
                 definition.name, list(args), dict(kwargs or {}), dict(options), {}, definition, decode
             )
         )
         if isinstance(handle, CommandFuture):
-            handle.place = (frame.f_code, frame.f_lineno)
+            handle.place = (frame.f_code, frame.f_lineno)  # that of the call, not of an interceptor
+            if place:
+                self.places[handle.command] = place
         return cast("CommandFuture", handle)
 
     def schedule_intercepted(self, call: StartActivityInput) -> CommandFuture:
