@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import Any, cast
 
 from ..journal import events as ev
-from ..journal.payloads import PayloadConverter
+from ..journal.payloads import Payload, PayloadConverter, RawValue
 from .commands import CommandFuture, Decode, DurableTimer
 from .context import running_instance
 from .definitions import ActivityDefinition, Call, HandlerDefinition, WorkflowDefinition
@@ -84,19 +84,36 @@ class InterceptedInstance(WorkflowInstance):
         decode: Decode | None = None,
         *,
         depth: int = 2,
+        encoded: tuple[tuple[Payload, ...], tuple[str, ...]] | None = None,
+        repeats: int = 0,
+        make: type[CommandFuture] = CommandFuture,
         headers: tuple[ev.Header, ...] = (),
     ) -> CommandFuture:
         """Let interceptors see the call of an activity; arguments as of ``WorkflowInstance.schedule_activity``."""
         outbound = self.outbound
         if outbound is None or self.read_only or self.loop.discarded:
             return super().schedule_activity(
-                definition, args, kwargs, options, decode, depth=depth + 1, headers=headers
+                definition,
+                args,
+                kwargs,
+                options,
+                decode,
+                depth=depth + 1,
+                encoded=encoded,
+                repeats=repeats,
+                make=make,
+                headers=headers,
             )
         frame = sys._getframe(depth)
         place = user_place() if self.replaying else ""
+        named = dict(kwargs or {})
+        if encoded is not None:
+            values = [RawValue(payload) for payload in encoded[0]]
+            count = len(values) - len(encoded[1])
+            args, named = values[:count], dict(zip(encoded[1], values[count:], strict=True))
         handle = outbound.start_activity(
             StartActivityInput(
-                definition.name, list(args), dict(kwargs or {}), dict(options), {}, definition, decode
+                definition.name, list(args), named, dict(options), {}, (definition, decode, repeats, make)
             )
         )
         if isinstance(handle, CommandFuture):
@@ -107,7 +124,7 @@ class InterceptedInstance(WorkflowInstance):
 
     def schedule_intercepted(self, call: StartActivityInput) -> CommandFuture:
         """Number and record an activity command, as interceptors have left it."""
-        definition = call._definition
+        definition, decode, repeats, make = call._call
         if call.activity != definition.name:
             definition = self.activity_named(call.activity)
         return super().schedule_activity(
@@ -115,7 +132,9 @@ class InterceptedInstance(WorkflowInstance):
             call.args,
             dict(call.kwargs) or None,
             call.options,
-            call._decode,
+            decode,
+            repeats=repeats,
+            make=make,
             headers=header_records(call.headers),
         )
 

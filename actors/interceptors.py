@@ -17,7 +17,7 @@ from .options import check_text
 
 if TYPE_CHECKING:
     from .activity import ActivityInfo
-    from .definitions import ActivityDefinition, HandlerDefinition
+    from .definitions import HandlerDefinition
     from .descriptions import WorkflowDescription, WorkflowSummary
     from .event_loop import TimerHandle
     from .handles import ActorRef, WorkflowHandle
@@ -144,7 +144,7 @@ class StartActivityInput:
 
     Attributes:
         activity: Its name.
-        args: Positional arguments.
+        args: Positional arguments; those of a compensation that is repeated are each a ``RawValue``.
         kwargs: Those given by name.
         options: As of ``execute_activity``; those of the call only.
         headers: What travels with it.
@@ -155,8 +155,7 @@ class StartActivityInput:
     kwargs: Mapping[str, Any]
     options: dict[str, Any]
     headers: Headers
-    _definition: ActivityDefinition = field(repr=False)
-    _decode: Any = field(repr=False)
+    _call: tuple[Any, ...] = field(repr=False)
 
 
 @dataclass

@@ -204,8 +204,29 @@ class Drawing:
         self.ids.append(str(workflow.uuid4()))
 
 
-WORKFLOWS = [Waits, Everything, Careless, Dies, Patient, Late, Delayed, Drawing, *saga_workflows.WORKFLOWS, *language_workflows.WORKFLOWS]
-ACTIVITIES = [alpha, beta, gamma, unlucky, lingers, climbs, rests, *saga_workflows.ACTIVITIES, *language_workflows.ACTIVITIES]
+WORKFLOWS = [
+    Waits,
+    Everything,
+    Careless,
+    Dies,
+    Patient,
+    Late,
+    Delayed,
+    Drawing,
+    *saga_workflows.WORKFLOWS,
+    *language_workflows.WORKFLOWS,
+]
+ACTIVITIES = [
+    alpha,
+    beta,
+    gamma,
+    unlucky,
+    lingers,
+    climbs,
+    rests,
+    *saga_workflows.ACTIVITIES,
+    *language_workflows.ACTIVITIES,
+]
 
 
 async def record(write):
