@@ -437,3 +437,36 @@ async def test_run_may_be_declared_with_parentheses():
 
     async with hosted(MemoryJournal(), Called) as runtime:
         assert await runtime.execute(Called.run) == "fine"
+
+
+async def test_a_run_that_is_completed_inside_a_saga_undoes_nothing():
+    undone = []
+
+    @activity.defn
+    async def book() -> str:
+        return "booked"
+
+    @activity.defn
+    async def unbook(what: str) -> None:
+        undone.append(what)
+
+    @workflow.defn
+    class Trip:
+        @workflow.run
+        async def run(self) -> str:
+            async with workflow.saga() as saga:
+                await saga.run(book, compensate=unbook)
+                await workflow.wait_condition(lambda: False)
+            return "main"
+
+        @workflow.signal
+        def done(self) -> None:
+            workflow.complete("as it is")
+
+    async with hosted(MemoryJournal(), Trip, activities=[book, unbook]) as runtime:
+        handle = await runtime.spawn(Trip.run, id="t")
+        await until(lambda: runtime._shard.find("t").state.waiting)
+        await handle.signal(Trip.done)
+        assert await handle.result() == "as it is"
+        await settled(runtime)
+    assert undone == []

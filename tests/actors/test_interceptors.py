@@ -11,7 +11,7 @@ from support.clock import ManualClock
 from support.codecs import Wrapping
 from support.hosting import commands, hosted, kinds, settled, tick, until
 
-from everact import ApplicationError, Client, RetryPolicy, activity, workflow
+from everact import ApplicationError, Client, RetryPolicy, activity, blocking, workflow
 from everact.exceptions import (
     QueryFailedError,
     UpdateRejectedError,
@@ -704,3 +704,53 @@ async def test_without_interceptors_nothing_is_in_the_way():
         actor = runtime._shard.find("e")
         assert actor.instance is None or type(actor.instance) is WorkflowInstance
         assert kinds(await handle.fetch_history())[0] == "WorkflowStarted"
+
+
+async def test_steps_and_compensations_of_sagas_carry_headers_and_keep_their_idempotency_key(codecs):
+    keys = []
+    left = [2]
+
+    @activity.defn
+    async def book(what: str) -> str:
+        return f"{what} for {tenant.get()}"
+
+    @activity.defn(retry_policy=RetryPolicy(maximum_attempts=1))
+    async def unbook(what: str) -> None:
+        keys.append((what, tenant.get(), activity.info().idempotency_key))
+        if left[0]:
+            left[0] -= 1
+            raise ApplicationError("not yet")
+
+    @workflow.defn
+    class Trip:
+        @workflow.run
+        async def run(self) -> None:
+            async with workflow.saga(on_compensation_failure="escalate") as saga:
+                await saga.run(book, "hotel", compensate=unbook)
+                raise ApplicationError("no flight")
+
+    options = {"activities": [book, unbook], "interceptors": [Tenant()], "codecs": codecs}
+    async with hosted(MemoryJournal(), Trip, **options) as runtime:
+        handle = await as_tenant("ann", runtime.spawn, Trip.run, id="t")
+        for _ in range(2):
+            await until(lambda: runtime._shard.find("t").is_stalled)
+            await handle.release()
+            await settled(runtime)
+        with pytest.raises(WorkflowFailedError, match="no flight"):
+            await handle.result(on_stall="wait")
+    assert len(keys) == 3
+    assert {(what, who) for what, who, _ in keys} == {("hotel for ann", "ann")}
+    assert len({key for *_, key in keys}) == 1
+
+
+def test_the_context_of_a_blocking_caller_is_seen(tmp_path):
+    path = tmp_path / "journal"
+    with blocking.Runtime(
+        path, workflows=[Order], activities=[whose, whose_in_a_thread], interceptors=[Tenant()]
+    ) as runtime:
+        tenant.set("ann")
+        order = runtime.spawn(Order, 1)
+        with blocking.Client.connect(f"unix:{path}", interceptors=[Tenant()]) as client:
+            tenant.set("bea")
+            client.ref(order.workflow_id, Order).signal(Order.end)
+        assert set(order.result()) == {"main ann", "1 of ann", "1 of ann in a thread", "end bea"}
