@@ -620,6 +620,37 @@ async def test_bad_headers_are_refused_at_the_call(headers, says):
         assert await runtime.count_workflows() == 0
 
 
+async def test_a_timer_that_cannot_be_is_refused_to_the_interceptor():
+    said = []
+
+    class Outbound(WorkflowOutboundInterceptor):
+        def start_timer(self, input):
+            try:
+                return self.next.start_timer(replace(input, duration=timedelta(seconds=-1)))
+            except ValueError as error:
+                said.append(str(error))
+                return self.next.start_timer(input)
+
+    class Inbound(WorkflowInboundInterceptor):
+        def init(self, outbound):
+            self.next.init(Outbound(outbound))
+
+    class Breaks(Interceptor):
+        def intercept_workflow(self, next):
+            return Inbound(next)
+
+    @workflow.defn
+    class Sleeps:
+        @workflow.run
+        async def run(self) -> str:
+            await workflow.sleep(0.001)
+            return "slept"
+
+    async with hosted(MemoryJournal(), Sleeps, interceptors=[Breaks()]) as runtime:
+        assert await runtime.execute(Sleeps.run) == "slept"
+    assert "a timer must be between 0 and 100 years, not" in said[0]
+
+
 def test_only_interceptors_are_taken():
     with pytest.raises(TypeError, match="interceptors must be a list of Interceptor objects, not <class"):
         hosted(MemoryJournal(), interceptors=[Tenant])
