@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..journal import events as ev
 from ..journal.errors import PayloadDecodeError
 from ..journal.payloads import Payload, PayloadConverter
+from .answers import deliver_failure, deliver_result, fire_timer
 from .asyncio_discard import TurnCrashed
 from .asyncio_forbidden import read_only
 from .commands import CommandFuture, Decode, DurableTimer
@@ -26,7 +27,6 @@ from .dynamic import not_registered
 from .early_end import throw_cancel
 from .errors import ActivityNotRegisteredError
 from .event_loop import WorkflowLoop
-from .failure_conversion import error_of
 from .handlers import MessageHandlers
 from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
@@ -273,32 +273,6 @@ class WorkflowInstance:
 
     # --- deliveries
 
-    def _deliver_activity_completed(self, delivery: Delivery) -> None:
-        event = delivery.event
-        assert isinstance(event, ev.ActivityCompleted | ev.ActivityCancelled)
-        future = self.pending.pop(event.command, None)
-        if future is None:  # it was cancelled while the result was on its way
-            return
-        if type(event) is ev.ActivityCompleted:
-            future.set_result(future.decode(event.result))
-        else:
-            future.end_cancelled()
-
-    def _deliver_activity_failed(self, delivery: Delivery) -> None:
-        event = delivery.event
-        assert isinstance(event, ev.ActivityFailed)
-        future = self.pending.pop(event.command, None)
-        if future is not None:
-            future.set_exception(error_of(event.failure, self._converter))
-            future._log_traceback = False  # the failure is in the history
-
-    def _deliver_timer_fired(self, delivery: Delivery) -> None:
-        event = delivery.event
-        assert isinstance(event, ev.TimerFired)
-        timer = self.timers.pop(event.command, None)
-        if timer is not None:
-            timer.fire()
-
     def _deliver_released(self, _delivery: Delivery) -> None:
         if self.sagas is not None:
             self.sagas.released()
@@ -501,10 +475,10 @@ class WorkflowInstance:
 
 _Deliver = Callable[[WorkflowInstance, Delivery], None]
 _DELIVER: dict[type, _Deliver] = {
-    ev.ActivityCompleted: WorkflowInstance._deliver_activity_completed,
-    ev.ActivityFailed: WorkflowInstance._deliver_activity_failed,
-    ev.ActivityCancelled: WorkflowInstance._deliver_activity_completed,
-    ev.TimerFired: WorkflowInstance._deliver_timer_fired,
+    ev.ActivityCompleted: deliver_result,
+    ev.ActivityFailed: deliver_failure,
+    ev.ActivityCancelled: deliver_result,
+    ev.TimerFired: fire_timer,
     ev.CancelRequested: WorkflowInstance._deliver_cancel,
     ev.RunReleased: WorkflowInstance._deliver_released,
     ev.SignalReceived: lambda run, delivery: run.handlers.signal(delivery),

@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 from .event_base import Event as Event  # noqa: PLC0414  (events are known by this module)
+from .event_base import Header as Header  # noqa: PLC0414
 from .failures import Failure
 from .payloads import Payload
+from .publish_events import ValuePublished as ValuePublished  # noqa: PLC0414
 from .saga_events import (
     Compensating,
     CompensationCompleted,
@@ -42,13 +44,6 @@ class LimitsRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     schedule_to_start: int = 0
     schedule_to_close: int = 0
     heartbeat: int = 0
-
-
-class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What interceptors hand on beside the arguments of a call, by name."""
-
-    name: str
-    value: Payload
 
 
 # --- inputs: what a run receives ------------------------------------------------------------------------------
@@ -304,13 +299,6 @@ class MemoUpserted(Event, tag="mu", frozen=True):
 
     names: tuple[str, ...]
     memo: tuple[Payload, ...] = ()
-
-
-class ValuePublished(Event, tag="vp", frozen=True):
-    """Command: outsiders read this value by its key from now on; None takes it out."""
-
-    key: str
-    value: Payload | None = None
 
 
 class SignalKept(Event, tag="sk", frozen=True):
