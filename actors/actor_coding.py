@@ -75,14 +75,18 @@ class Job:
     Attributes:
         finish: Called in the pump with the codecs' result.
         mail: What the turn was about, to be handled again if this comes to nothing.
+        is_writing: A record is made of the result, with the number that follows now.
         result: None while it is on its way.
     """
 
-    __slots__ = ("finish", "mail", "result")
+    __slots__ = ("finish", "is_writing", "mail", "result")
 
-    def __init__(self, finish: Callable[[Result], None], mail: tuple[Mail, Reply] | None) -> None:
+    def __init__(
+        self, finish: Callable[[Result], None], mail: tuple[Mail, Reply] | None, *, is_writing: bool
+    ) -> None:
         self.finish = finish
         self.mail = mail
+        self.is_writing = is_writing
         self.result: Result | None = None
 
 
@@ -113,7 +117,7 @@ class ActorCoding:
         # By id; each entry holds its event, so that the id stays its own.
         self._coded: dict[int, tuple[Any, Any]] = {}
         self._job: Job | None = None
-        self._history: tuple[int, Result] | None = None
+        self._history: Result | None = None
         self._unread: dict[int, Any] = {}
         self._refused_outcomes: list[Any] = []
         self._followers: list[ActorCoding] = []
@@ -123,6 +127,11 @@ class ActorCoding:
     def is_idle(self) -> bool:
         """Whether nothing of the run is on its way through the codecs."""
         return self._job is None and not self._incoming and not self._followers
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a record is on its way that no other may come before."""
+        return self._job is not None and self._job.is_writing
 
     # --- mail
 
@@ -298,7 +307,7 @@ class ActorCoding:
     ) -> None:
         """Pause until the codecs have answered; when they do at once, nothing is paused."""
         assert self._job is None
-        job = Job(finish, mail)
+        job = Job(finish, mail, is_writing=way == "encode")
         self._coder.start(way, events, partial(self._answered, job), about or self._actor.about)
         if job.result is None:
             self._job = job
@@ -338,6 +347,7 @@ class ActorCoding:
             self._coded.pop(id(given), None)
         append(actor, record, coded, at, reply, body=body)
         self.let_follow()
+        actor.shard.courier.take_kept(actor.key)
 
     def _record(self, record: ev.Record, outputs: list[Any]) -> ev.Record:
         inputs = []
@@ -380,21 +390,21 @@ class ActorCoding:
         actor = self._actor
         # It stays until the turn is over, which may have to begin again (R1 b).
         known = self._history
-        if known is None or known[0] != actor.state.last_event:
-            self._history = None
+        # What was journalled since it was read was only received: a turn takes the history away.
+        if known is None:
             records = actor.shard.records(actor)
             events = [event for _at, record in records for event in ev.events_of(record)]
-            self._start("decode", events, partial(self._read, records, actor.state.last_event))
+            self._start("decode", events, partial(self._read, records))
             known = self._history
             if known is None:
                 raise PausedError
-        if isinstance(known[1], PayloadCodecError):
-            raise WorkflowCrashedError("held", known[1])
-        return known[1]
+        if isinstance(known, PayloadCodecError):
+            self._history = None
+            raise WorkflowCrashedError("held", known)
+        return known
 
-    def _read(self, records: list[tuple[int, ev.Record]], last_event: int, result: Result) -> None:
-        decoded = result if isinstance(result, PayloadCodecError) else with_events(records, result)
-        self._history = last_event, decoded
+    def _read(self, records: list[tuple[int, ev.Record]], result: Result) -> None:
+        self._history = result if isinstance(result, PayloadCodecError) else with_events(records, result)
 
     def unread(self) -> dict[int, Any]:
         """The received inputs that no turn has delivered, decoded.

@@ -14,6 +14,7 @@ from ..journal.run_status import status_flags
 from ..journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 from .mailbox import DELIVERED, OUTCOMES, Reply, UpdateReply
 from .run_end import WorkflowCrashedError
+from .sending import tell_of_end
 from .turn_effects import EFFECTS, SHOWN
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def append(
         else:
             batch.waiters.append((reply, None))
     if state.outcome is not None:
+        if state.children or state.started.parent is not None:
+            tell_of_end(actor, batch)
         _closed(actor)
 
 

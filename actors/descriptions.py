@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from ..journal import events as ev
+from ..journal.child_fold import PendingMessage
 from ..journal.coded_fields import About
 from ..journal.errors import PayloadCodecError
 from ..journal.failures import Failure, full_text, one_line
 from ..journal.fold import RunState
 from ..journal.payloads import PayloadConverter
 from ..journal.run_row import RunRow
+from .child_options import CLOSE_POLICY_NAMES
 from .dead_letters import DeadLetter, dead_letter, left_at_the_end
 from .event_coder import EventCoder
 from .failure_conversion import decode_detail
 from .memos import decode_memo
 
 E = TypeVar("E", bound=ev.Event)
+
+#: Open children that a description lists, and how many of them are named in one line.
+CHILDREN_SHOWN = 100
+NAMED = 3
 
 
 def utc(at: int) -> datetime:
@@ -40,6 +47,7 @@ class WorkflowSummary:
         status: running, paused, completed, failed, cancelled, terminated, quarantined or held.
         started_at: UTC.
         closed_at: UTC; None while open.
+        parent_id: Workflow id of the run whose child it is; None when it is nobody's.
     """
 
     workflow_id: str
@@ -48,6 +56,7 @@ class WorkflowSummary:
     status: str
     started_at: datetime
     closed_at: datetime | None
+    parent_id: str | None
 
 
 def summary(row: RunRow) -> WorkflowSummary:
@@ -59,6 +68,7 @@ def summary(row: RunRow) -> WorkflowSummary:
         row.status,
         utc(row.started_at),
         utc(row.closed_at) if row.closed_at else None,
+        row.parent_id or None,
     )
 
 
@@ -116,6 +126,44 @@ class SagaInfo:
 
 
 @dataclass(frozen=True)
+class ParentInfo:
+    """The run that has started this one as its child.
+
+    Attributes:
+        workflow_id: Its workflow id.
+        run_id: The run.
+    """
+
+    workflow_id: str
+    run_id: str
+
+
+@dataclass(frozen=True)
+class PendingChildInfo:
+    """A child that is open, as far as its parent knows; of an ended run one that its end found open.
+
+    Attributes:
+        workflow_id: Its id.
+        run_id: The run that was started.
+        workflow_type: Its type.
+        command: Number of the call in the parent.
+        scheduled_at: UTC.
+        close_policy: What the parent's end does to it: ``terminate``, ``request_cancel`` or ``abandon``.
+        cancel_requested: The parent has asked it to cancel.
+        status: Of its newest run, as of the moment that it is looked at; ``starting`` before that exists.
+    """
+
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    command: int
+    scheduled_at: datetime
+    close_policy: str
+    cancel_requested: bool
+    status: str = ""
+
+
+@dataclass(frozen=True)
 class WorkflowDescription(WorkflowSummary):
     """Everything known of a run without running its code.
 
@@ -134,6 +182,10 @@ class WorkflowDescription(WorkflowSummary):
         memo: Notes that belong to it, by name; a value that does not decode comes as its ``Payload``.
         published: What its code has published, by key; values as in ``memo``.
         sagas: Those that undo, or have undone, what they did; the newest, at most 100.
+        parent: Whose child it is; None when it is nobody's.
+        children: Its open children in the order in which they were started, at most 100.
+        child_count: How many of them there are.
+        messages: What it has sent to other runs that is not answered, a line each.
     """
 
     pending_activities: tuple[PendingActivityInfo, ...]
@@ -150,6 +202,10 @@ class WorkflowDescription(WorkflowSummary):
     deaths: int = 0
     published: dict[str, Any] = field(default_factory=dict)
     sagas: tuple[SagaInfo, ...] = ()
+    parent: ParentInfo | None = None
+    children: tuple[PendingChildInfo, ...] = ()
+    child_count: int = 0
+    messages: tuple[str, ...] = ()
 
     @property
     def waiting_on(self) -> str:
@@ -157,11 +213,19 @@ class WorkflowDescription(WorkflowSummary):
         waits = [f"activity {a.activity_type} (attempt {a.attempt})" for a in self.pending_activities]
         waits += [f"timer until {t:%Y-%m-%d %H:%M:%S}" for t in self.timers]
         waits += [f"condition at {place}" for place in self.conditions]
+        waits += [f"child {child.workflow_id}" + _aside(child.status) for child in self.children[:NAMED]]
+        if self.child_count > NAMED:
+            waits.append(f"{self.child_count - NAMED:,} more children")
+        waits += self.messages[:NAMED]
         if self.status == "paused":
             waits.insert(0, "resume")
         elif self.status in {"quarantined", "held"}:
             waits.insert(0, "release")
         return "; ".join(waits) or ("nothing" if self.closed_at or self.failure else "a message")
+
+
+def _aside(status: str) -> str:
+    return f" ({status})" if status in {"paused", "quarantined", "held"} else ""
 
 
 class Observation(NamedTuple):
@@ -198,6 +262,7 @@ def observe(state: RunState) -> Observation:
         status=state.status,
         started_at=utc(state.started_at),
         closed_at=utc(state.closed_at) if state.closed_at else None,
+        parent_id=started.parent_id or None,
         pending_activities=tuple(
             PendingActivityInfo(
                 pending.scheduled.activity_type,
@@ -232,6 +297,23 @@ def observe(state: RunState) -> Observation:
             )
             for saga in (state.sagas or {}).values()
         ),
+        parent=None
+        if started.parent is None
+        else ParentInfo(started.parent.workflow_id, started.parent.run_id),
+        children=tuple(
+            PendingChildInfo(
+                child.workflow_id,
+                child.run_id,
+                child.workflow_type,
+                command,
+                utc(child.scheduled_at),
+                CLOSE_POLICY_NAMES[child.close_policy],
+                child.cancel_requested,
+            )
+            for command, child in islice(state.children.items(), CHILDREN_SHOWN)
+        ),
+        child_count=len(state.children),
+        messages=tuple(_message_text(message) for message in state.messages.values()),
     )
     return Observation(
         about,
@@ -246,6 +328,19 @@ def observe(state: RunState) -> Observation:
 def published_events(state: RunState) -> tuple[ev.ValuePublished, ...]:
     """What a run has published, as events: only those are known to the payload codecs."""
     return tuple([ev.ValuePublished(key, value) for key, value in state.published.items()])
+
+
+def _message_text(message: PendingMessage) -> str:
+    what = {"signal": f"signal {message.name} to", "start": "start of", "cancel": "cancel of"}[message.kind]
+    return f"{what} workflow {message.workflow_id}"
+
+
+def with_statuses(seen: WorkflowDescription, status_of: Callable[[str], str]) -> WorkflowDescription:
+    """The same description with what is known of its children."""
+    if not seen.children:
+        return seen
+    children = tuple(replace(child, status=status_of(child.workflow_id)) for child in seen.children)
+    return replace(seen, children=children)
 
 
 def describe(seen: Observation, converter: PayloadConverter) -> WorkflowDescription:

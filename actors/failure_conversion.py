@@ -28,6 +28,7 @@ from ..journal.failures import (
 )
 from ..journal.payload_trouble import glimpse
 from ..journal.payloads import Payload, PayloadConverter
+from .child_errors import refused_error, run_error
 from .errors import (
     ActivityCancelledError,
     ActivityError,
@@ -261,6 +262,10 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
         error = AttemptLostError(failure.message)
     elif failure.kind == "cancelled" and failure.source is not None:
         error = ActivityCancelledError(failure.message or "the activity was cancelled")
+    elif failure.run is not None:
+        error = run_error(failure)
+    elif failure.kind == "refused":
+        error = refused_error(failure, [decode_detail(payload, converter) for payload in failure.details])
     elif failure.type == "NondeterminismError" and len(failure.details) in _NONDETERMINISM_ARGS:
         error = NondeterminismError(*(decode_detail(payload, converter) for payload in failure.details))
     elif failure.type == "SagaCompensationError" and len(failure.details) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..journal import child_events as ce
 from ..journal import events as ev
 from ..journal.coded_fields import what
 from ..journal.fold import RunState
@@ -48,5 +49,10 @@ def about(
             return (f"update {update.name}" if isinstance(update, ev.UpdateReceived) else what(event)), ()
         case ev.ValuePublished():
             return what(event), ()
+        case ce.ChildScheduled() | ce.DetachedStart() | ce.SignalSent():
+            return what(event), ()
+        case ce.ChildCompleted() | ce.ChildFailed():
+            child = state.children.get(event.command)
+            return (what(event) if child is None else f"child workflow {child.workflow_type}"), ()
         case _:
             return what(event) if state.started is None else f"workflow {state.started.workflow_type}", ()

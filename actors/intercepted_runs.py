@@ -55,8 +55,10 @@ class InterceptedInstance(WorkflowInstance):
         converter: PayloadConverter,
         guard: Guard,
         interceptors: Sequence[Interceptor],
+        *,
+        workflows: Mapping[str, WorkflowDefinition] | None = None,
     ) -> None:
-        super().__init__(_intercepted(definition), activities, converter, guard)
+        super().__init__(_intercepted(definition), activities, converter, guard, workflows)
         self._interceptors = interceptors
         self.handlers = InterceptedHandlers(self)
         self.inbound: WorkflowInboundInterceptor = _RootInbound(self)

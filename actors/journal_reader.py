@@ -86,8 +86,13 @@ class JournalReader:
 
     def describe(self, workflow_id: str, run_id: str | None = None) -> WorkflowDescription:
         """Everything known of a run."""
-        state = self._read(lambda index: index.state(_row(index, workflow_id, run_id)))
-        return descriptions.describe(descriptions.observe(state), self._converter)
+
+        def look(index: RunIndex) -> WorkflowDescription:
+            seen = descriptions.observe(index.state(_row(index, workflow_id, run_id)))
+            described = descriptions.describe(seen, self._converter)
+            return descriptions.with_statuses(described, index.status_of)
+
+        return self._read(look)
 
     def published(self, workflow_id: str, run_id: str | None = None) -> dict[str, Payload]:
         """What a run has published, by key."""

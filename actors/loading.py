@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ..journal import events as ev
 from ..journal.errors import JournalCorruptError, JournalError
 from .call_errors import WorkflowNotFoundError
-from .definitions import WorkflowDefinition
 from .intercepted_runs import InterceptedInstance
 from .marks import REPLAY
 from .replay import Replay
@@ -16,7 +15,6 @@ from .run_end import WorkflowCrashedError
 from .workflow_instance import WorkflowInstance
 
 if TYPE_CHECKING:
-    from .shard import Shard
     from .workflow_actor import WorkflowActor
 
 
@@ -37,17 +35,20 @@ def load_code(actor: WorkflowActor) -> WorkflowInstance:
         ReplayingError: Time is up; the next call goes on.
         PausedError: The records are on their way through the payload codecs.
     """
-    assert actor.definition is not None
     shard = actor.shard
-    last = actor.state.last_event
-    if not last:
-        return _new_instance(shard, actor.definition)
+    state = actor.state
+    if not state.last_event:
+        return _new_instance(actor)
+    if type(state.unread.get(1)) is ev.WorkflowStarted:  # it has received its start, and had no turn yet
+        instance = _new_instance(actor)
+        instance.started_at = state.started_at
+        return instance
     replay = actor.replay
     try:
-        if replay is None or replay.last != last:
-            drop_replay(actor)
-            instance = _new_instance(shard, actor.definition)
-            replay = actor.replay = Replay(instance, _records(actor), last)
+        if (
+            replay is None
+        ):  # what was journalled since it began was only received: no turn has been without it
+            replay = actor.replay = Replay(_new_instance(actor), _records(actor))
         shard.marks.begin(REPLAY, actor, replay.number)
         try:
             is_done = replay.go_on(shard.clock)
@@ -68,10 +69,13 @@ def load_code(actor: WorkflowActor) -> WorkflowInstance:
     return replay.instance
 
 
-def _new_instance(shard: Shard, definition: WorkflowDefinition) -> WorkflowInstance:
+def _new_instance(actor: WorkflowActor) -> WorkflowInstance:
+    shard, definition = actor.shard, actor.definition
+    assert definition is not None
+    common = (definition, shard.activities, shard.converter, shard.guard)
     if not shard.interceptors:
-        return WorkflowInstance(definition, shard.activities, shard.converter, shard.guard)
-    return InterceptedInstance(definition, shard.activities, shard.converter, shard.guard, shard.interceptors)
+        return WorkflowInstance(*common, workflows=shard.workflows)
+    return InterceptedInstance(*common, shard.interceptors, workflows=shard.workflows)
 
 
 def drop_replay(actor: WorkflowActor) -> None:

@@ -19,7 +19,7 @@ from . import descriptions
 from .actor_coding import with_events
 from .call_errors import WorkflowClosedError, WorkflowTypeError
 from .dead_letters import find_letter
-from .definitions import MARK, HandlerDefinition, Mark, WorkflowDefinition
+from .definitions import HandlerDefinition, WorkflowDefinition
 from .descriptions import History, WorkflowDescription
 from .errors import (
     ResultTimeoutError,
@@ -34,6 +34,7 @@ from .errors import (
 )
 from .failure_conversion import error_of
 from .mailbox import Inspection, Mail, Query, UpdateReply
+from .message_arguments import handler_name
 from .options import check_request_id, check_text, microseconds, positive_count
 from .publishing import check_key, encode_any
 from .repeats import said
@@ -304,7 +305,8 @@ class Messenger:
         coder = actor.shard.coder
         if coder is not None:
             seen = await descriptions.readable(seen, coder, actor.about)
-        return descriptions.describe(seen, self._converter)
+        described = descriptions.describe(seen, self._converter)
+        return descriptions.with_statuses(described, actor.shard.index.status_of)
 
     async def published(self, ref: ActorRef[Any], key: str, hint: Any) -> Any:
         """A value that the run has published, by its type; None when there is none."""
@@ -413,14 +415,3 @@ async def wait_within(future: asyncio.Future[Any], seconds: float | None) -> boo
 
 def _nothing(_state: RunState) -> None:
     return None
-
-
-def handler_name(kind: str, handler: Any) -> str:
-    """The name that a call means by a method or a string."""
-    if isinstance(handler, str):
-        return check_text(f"the name of a {kind}", handler, may_be_empty=True)
-    mark = getattr(handler, "__dict__", {}).get(MARK)
-    if not isinstance(mark, Mark) or mark.kind != kind:
-        what = getattr(handler, "__qualname__", None) or repr(handler)
-        raise TypeError(f"{what} is no {kind}: pass a method declared with @workflow.{kind}, or its name")
-    return mark.name

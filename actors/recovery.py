@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ..journal.compaction import Compactor
 from ..journal.errors import EveractError, JournalCorruptError, JournalError
-from ..journal.failures import Failure, class_names
 from ..journal.fault_points import fault_point
 from ..journal.fold import RunState
 from ..journal.loading import Loaded, at_once, load_in_steps, open_runs, stays
@@ -17,13 +16,12 @@ from ..journal.run_row import RunRow
 from ..journal.run_status import CLOSED
 from ..journal.writer import Raise, settle
 from .blame import judge
-from .errors import WorkflowNotRegisteredError
 from .failure_conversion import failure_of
 from .horizon import HORIZON, Horizon
 from .isolation import Isolation
 from .mailbox import OUTCOMES
 from .run_timers import arm_timer
-from .stalls import release_run, stall_run
+from .stalls import hold_unregistered, release_run, stall_run, unregistered
 from .workflow_actor import WorkflowActor
 
 log = logging.getLogger("everact.runtime")
@@ -56,6 +54,7 @@ def recover(shard: Shard) -> None:
         shard.isolation.begin()
         shard.marks.start()
         shard.housekeeping.begin()
+        shard.go_on()
         fault_point("recovery.after")
     except BaseException:
         shard.close()
@@ -68,10 +67,12 @@ def _begin(shard: Shard, loaded: Loaded) -> None:
     """Take what was read of the journal, and open a writer."""
     shard.index, shard.next_key = loaded.runs, loaded.next_key
     shard.compactor = Compactor(shard.store, loaded.runs, loaded.facts, shard.state_of, shard.now)
-    shard.compactor.purger.has_sent = Outbox(shard.store).has_sent
+    shard.outbox = Outbox(shard.store)
+    shard.compactor.purger.has_sent = shard.outbox.has_sent
     shard.compactor.purger.forget = shard.purged
     shard.writer = shard.new_writer()
     shard.horizon = Horizon(shard, _bring_in)
+    shard.courier.begin()
 
 
 def _numbers(shard: Shard) -> tuple[int, int]:
@@ -264,12 +265,8 @@ def _retry_stalled(shard: Shard, actor: WorkflowActor) -> None:
     """Try a held run once in each start; hold one whose type is not registered (R13)."""
     stall = actor.state.stall
     if actor.definition is None:
-        error = WorkflowNotRegisteredError(actor.state.started.workflow_type, list(shard.workflows))
-        message = f"{error} If the class was renamed, let it keep its stored name: @workflow.defn(name=...)."
-        if stall is None or (stall.kind == "held" and stall.failure.message != message):
-            kind = "WorkflowNotRegisteredError"
-            failure = Failure(type=kind, bases=class_names(type(error)), message=message)
-            stall_run(actor, "held", failure, is_ours=True)
+        if stall is None or (stall.kind == "held" and stall.failure.message != unregistered(actor).message):
+            hold_unregistered(actor)
             shard.enqueue(actor)  # its pump sends the record to the disk
     elif stall is not None and stall.kind == "held":
         # At once: whoever asks for the result from here on waits for what comes of it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .definitions import ActivityDefinition, WorkflowDefinition, registrable_activity, workflow_definition
@@ -46,11 +46,16 @@ class Registry:
             WorkflowNotRegisteredError: The runtime does not have it.
             RegistrationError: It is nothing of the kind, or the run method of several classes.
         """
-        name, _ = named_type(workflow, self.workflows)
-        definition = self.workflows.get(name)
-        if definition is None:
-            raise WorkflowNotRegisteredError(name, list(self.workflows))
-        return definition
+        return find_workflow(self.workflows, workflow)
+
+
+def find_workflow(workflows: Mapping[str, WorkflowDefinition], workflow: Any) -> WorkflowDefinition:
+    """The registered definition that a caller means; arguments and errors as of ``Registry.workflow``."""
+    name, _ = named_type(workflow, workflows)
+    definition = workflows.get(name)
+    if definition is None:
+        raise WorkflowNotRegisteredError(name, list(workflows))
+    return definition
 
 
 def _register(known: dict[str, Any], definition: Any, what: str, kind: str) -> None:

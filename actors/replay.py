@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..journal import events as ev
 from ..journal.clock import Clock, SystemClock
 from ..journal.saga_events import CompensationEscalated
+from .child_replay import COMMANDS, describe, identity
 from .errors import NondeterminismError
 from .places import suspended_at
 from .randomness import DrawComparison
@@ -24,22 +25,17 @@ class Replay:
 
     Attributes:
         instance: Fresh at first; at the end where the records end.
-        last: Number of the newest event when it began.
         number: Of the newest event replayed.
     """
 
-    def __init__(
-        self, instance: WorkflowInstance, records: Iterable[tuple[int, ev.Record]], last: int = 0
-    ) -> None:
+    def __init__(self, instance: WorkflowInstance, records: Iterable[tuple[int, ev.Record]]) -> None:
         """Begin.
 
         Args:
             instance: Just made.
             records: ``(time in microseconds, record)`` from the run's first on.
-            last: Number of the last event that they have.
         """
         self.instance = instance
-        self.last = last
         self.number = 0
         self._records = iter(records)
         self._received: dict[int, ev.Event] = {}
@@ -181,7 +177,7 @@ def _identity(event: ev.Event | None) -> tuple[object, ...]:
         case ev.HandlerFailed():
             return ("handler failed", event.message)
         case _:
-            return (type(event),)
+            return identity(event) or (type(event),)
 
 
 def _describe(event: ev.Event | None) -> str:
@@ -218,11 +214,11 @@ def _describe(event: ev.Event | None) -> str:
         case ev.WorkflowCancelled():
             return "the end of run (cancelled)"
         case _:
-            return type(event).__name__
+            return describe(event) or type(event).__name__
 
 
 def _place_of(instance: WorkflowInstance, got: ev.Event | None) -> str:
     """``file:line`` of the call that differs; where run waits when a call is missing."""
-    if isinstance(got, ev.ActivityScheduled | ev.TimerStarted | ev.SideEffectRecorded):
+    if isinstance(got, (ev.ActivityScheduled, ev.TimerStarted, ev.SideEffectRecorded, *COMMANDS)):
         return instance.places[got.command]
     return suspended_at(instance.main)

@@ -44,6 +44,8 @@ def end_run(run: WorkflowInstance, main: asyncio.Task[Any]) -> None:
     run._outputs.append(run.outcome)
     if not run.replaying:
         run.pending.clear()  # commands that nobody has awaited say so now
+        if run.relations is not None:
+            run.relations.clear()
     if run.handlers.running:
         run._log(
             logging.WARNING,

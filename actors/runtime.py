@@ -252,6 +252,7 @@ class Runtime(ActivityAccess, JournalAccess):
             await shard.dispatcher.pool.drain(self._settings.grace)
             if shard.isolation is not None:
                 shard.isolation.end()
+            shard.courier.stop()
             await shard.idle(self._settings.grace)
         finally:
             open_runtimes.discard(self)

@@ -25,6 +25,7 @@ from ..journal.errors import (
     JournalDiskError,
 )
 from ..journal.fold import RunState
+from ..journal.outbox import Outbox
 from ..journal.payload_limits import PayloadLimits, PayloadSizes
 from ..journal.payloads import PayloadConverter
 from ..journal.run_index import RunIndex
@@ -36,6 +37,7 @@ from . import recovery
 from .asyncio_generators import give_back_generators, take_generators
 from .call_errors import WorkflowNotFoundError
 from .closed_runs import ClosedRuns
+from .courier import Courier
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .dispatcher import Dispatcher
 from .errors import RuntimeClosedError
@@ -73,6 +75,8 @@ class Shard:
         index: All durable runs.
         compactor: Moves the log into the tables.
         horizon: Brings runs in before what they wait for falls due.
+        outbox: Numbers the messages that runs send to runs.
+        courier: Takes in those that come for runs of this shard.
         passivation: Lets runs out of memory.
         writer: The present incarnation of the writer.
         intake: Whether new work is taken.
@@ -97,6 +101,10 @@ class Shard:
     index: RunIndex
     compactor: Compactor
     horizon: Horizon
+    outbox: Outbox
+
+    #: Its number among the shards; a journal has one.
+    number = 0
 
     def __init__(
         self,
@@ -134,6 +142,7 @@ class Shard:
         self.next_key = 1
         self.intake = Intake(store, loop, clock, limits, lambda: coming(self))
         self.housekeeping = Housekeeping(self)
+        self.courier = Courier(self)
         self.passivation = Passivation(self, max_cached)
         self.marks = marks
         self.isolation: Isolation | None = None
@@ -171,6 +180,11 @@ class Shard:
             self.compactor.failed(error)
             return None
 
+    def number_of(self, workflow_id: str) -> int:
+        """Number of the shard that has the runs of a workflow id."""
+        del workflow_id  # all are here
+        return self.number
+
     def state_of(self, key: int) -> RunState | None:
         """The fold of a run in memory, its newest turns included."""
         actor = self.actors.get(key)
@@ -207,6 +221,8 @@ class Shard:
         end = self.clock.steady() + PUMP_SLICE
         generators = take_generators()
         try:
+            if self.courier.is_ready and self.writer.error is None:
+                self.courier.work()
             while ready and self.writer.error is None:
                 actor = ready.popleft()
                 if isolation is not None and not isolation.admits(actor):
@@ -227,7 +243,7 @@ class Shard:
                 self.passivation.trim()
             self.writer.flush()
             # After a failed commit the mailboxes wait for the next incarnation of the writer.
-            again = bool(ready) and self.writer.error is None
+            again = (bool(ready) or self.courier.is_ready) and self.writer.error is None
             self._pump_scheduled = again
             if again:
                 self.loop.call_soon(self._pump)
@@ -273,6 +289,8 @@ class Shard:
             log.critical("what was written cannot be taken in, stopping", exc_info=error)
             self.stop(error)
         self.intake.committed(batch.entries)
+        if batch.post is not None:
+            self.courier.committed(batch.post)
         self.rebuilding.failures = 0
         if self.passivation.is_over:
             self.loop.call_soon(self.passivation.trim)  # by then the batch counts as durable
@@ -296,8 +314,8 @@ class Shard:
         return old
 
     def go_on(self) -> None:
-        """Let the mailboxes that waited for a new writer be handled."""
-        if self._ready and not self._pump_scheduled:
+        """Let mailboxes and messages be handled that nobody has called the pump for."""
+        if (self._ready or self.courier.is_ready) and not self._pump_scheduled and self.error is None:
             self._pump_scheduled = True
             self.loop.call_soon(self._pump)
 
@@ -306,6 +324,7 @@ class Shard:
         self.error = error
         self.rebuilding.stop()
         self.timers.close()
+        self.courier.stop()
         if self.isolation is not None:
             self.isolation.stop()
         self.dispatcher.pool.accept_no_more()

@@ -10,10 +10,11 @@ import msgspec
 
 from ..journal import events as ev
 from ..journal.errors import PayloadCodecError
-from ..journal.failures import Failure
+from ..journal.failures import Failure, class_names
 from ..journal.run_status import status_flags
 from ..journal.writer import Raise
 from .appending import append
+from .errors import WorkflowNotRegisteredError
 from .failure_conversion import failure_of, plain_failure
 from .mailbox import Mail, Reply
 from .stall_waiters import stall_error, tell_stalled
@@ -81,6 +82,20 @@ def append_status(
     append(actor, record, record, actor.shard.now(), reply, body=ev.encode_record(record))
     entries = actor.shard.writer.open.entries
     entries[-1] = entries[-1]._replace(flags=entries[-1].flags | status_flags(actor.state.status))
+
+
+def unregistered(actor: WorkflowActor) -> Failure:
+    """Why a run is held whose type is not registered."""
+    error = WorkflowNotRegisteredError(actor.state.started.workflow_type, list(actor.shard.workflows))
+    message = f"{error} If the class was renamed, let it keep its stored name: @workflow.defn(name=...)."
+    return Failure(
+        type="WorkflowNotRegisteredError", bases=class_names(WorkflowNotRegisteredError), message=message
+    )
+
+
+def hold_unregistered(actor: WorkflowActor) -> None:
+    """Hold a run whose type is not registered (R13)."""
+    stall_run(actor, "held", unregistered(actor), is_ours=True)
 
 
 def release_run(actor: WorkflowActor, reason: str) -> None:

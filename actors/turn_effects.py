@@ -12,6 +12,7 @@ from ..journal.run_status import status_flags
 from ..journal.saga_events import CompensationEscalated
 from ..journal.writer import Batch
 from .run_timers import arm_timer
+from .sending import SENDS
 from .stall_waiters import tell_stalled
 
 log = logging.getLogger("everact.runtime")
@@ -88,4 +89,5 @@ EFFECTS: dict[type, Callable[[WorkflowActor, Batch, Any], None]] = {
     ev.UpdateCompleted: _update_done,
     ev.UpdateFailed: _update_done,
     CompensationEscalated: _escalated,
+    **SENDS,
 }

@@ -32,6 +32,7 @@ from .definitions import (
     name_advice,
     put_mark,
 )
+from .descriptions import ParentInfo
 from .errors import RegistrationError
 from .options import ActivityOptions, microseconds, positive_microseconds
 from .typing import ActivityHandle, C, F, P, R, Ts, UpdateMethod, W
@@ -423,12 +424,14 @@ class WorkflowInfo:
         run_id: This run's own id.
         workflow_type: Name of its type.
         start_time: When it began, UTC.
+        parent: Whose child it is; None when it is nobody's.
     """
 
     workflow_id: str
     run_id: str
     workflow_type: str
     start_time: datetime
+    parent: ParentInfo | None = None
 
 
 def info() -> WorkflowInfo:
@@ -440,7 +443,14 @@ def info() -> WorkflowInfo:
 def info_of(instance: WorkflowInstance) -> WorkflowInfo:
     """What a run knows of itself."""
     started = instance.started
-    return WorkflowInfo(started.workflow_id, started.run_id, started.workflow_type, _utc(instance.started_at))
+    parent = started.parent
+    return WorkflowInfo(
+        started.workflow_id,
+        started.run_id,
+        started.workflow_type,
+        _utc(instance.started_at),
+        None if parent is None else ParentInfo(parent.workflow_id, parent.run_id),
+    )
 
 
 def in_workflow() -> bool:

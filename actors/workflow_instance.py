@@ -15,11 +15,13 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..journal import events as ev
+from ..journal.child_events import HEARD
 from ..journal.errors import PayloadDecodeError
 from ..journal.payloads import Payload, PayloadConverter
 from .answers import deliver_failure, deliver_result, fire_timer
 from .asyncio_discard import TurnCrashed
 from .asyncio_forbidden import read_only
+from .child_commands import Relations, relations_of
 from .commands import CommandFuture, Decode, DurableTimer
 from .context import in_main
 from .definitions import ActivityDefinition, WorkflowDefinition
@@ -96,11 +98,13 @@ class WorkflowInstance:
         "published",
         "read_only",
         "recorded",
+        "relations",
         "replaying",
         "sagas",
         "started",
         "started_at",
         "timers",
+        "workflows",
     )
 
     def __init__(
@@ -109,7 +113,10 @@ class WorkflowInstance:
         activities: Mapping[str, ActivityDefinition],
         converter: PayloadConverter,
         guard: Guard = "warn",
+        workflows: Mapping[str, WorkflowDefinition] | None = None,
     ) -> None:
+        self.workflows = {} if workflows is None else workflows
+        self.relations: Relations | None = None  # hardly any run has to do with others
         self._definition = definition
         self._activities = activities
         self._converter = converter
@@ -267,7 +274,7 @@ class WorkflowInstance:
         refused = self.loop.discard()
         if is_over:
             # Nothing of it is in flight: without its cycles it is freed now, not when the collector comes by.
-            self._main = self._object = None
+            self._main = self._object = self.relations = None
             del self.handlers, self._context, self.loop.host
         return refused
 
@@ -483,4 +490,5 @@ _DELIVER: dict[type, _Deliver] = {
     ev.RunReleased: WorkflowInstance._deliver_released,
     ev.SignalReceived: lambda run, delivery: run.handlers.signal(delivery),
     ev.UpdateReceived: lambda run, delivery: run.handlers.update(delivery),
+    **dict.fromkeys(HEARD, lambda run, delivery: relations_of(run).heard(delivery.event)),
 }

@@ -14,7 +14,7 @@ from ..actors.call_errors import WorkflowClosedError
 from ..actors.definitions import WorkflowDefinition
 from ..actors.descriptions import History, WorkflowDescription
 from ..actors.errors import ResultTimeoutError
-from ..actors.messenger import handler_name
+from ..actors.message_arguments import handler_name
 from ..actors.options import check_request_id, check_text, microseconds, positive_count
 from ..actors.publishing import check_key
 from ..actors.repeats import VERBS

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..actors import addresses, call_errors, context, event_loop
+from ..actors import addresses, call_errors, child_errors, context, event_loop
 from ..actors import errors as actor_errors
 from ..actors.descriptions import History, WorkflowDescription, WorkflowSummary
 from ..actors.failure_conversion import error_of, failure_of
@@ -35,7 +35,16 @@ from_json = msgspec.json.Decoder().decode
 #: The errors that a caller in another process gets as what they are.
 ERRORS: Mapping[str, type[Exception]] = {
     name: cls
-    for module in (journal_errors, actor_errors, call_errors, addresses, context, event_loop, errors)
+    for module in (
+        journal_errors,
+        actor_errors,
+        call_errors,
+        child_errors,
+        addresses,
+        context,
+        event_loop,
+        errors,
+    )
     for name, cls in vars(module).items()
     if isinstance(cls, type) and issubclass(cls, EveractError)
 } | {cls.__name__: cls for cls in (TypeError, ValueError, TimeoutError)}

@@ -13,6 +13,7 @@ from .actors.call_errors import (
     WorkflowStatusError,
     WorkflowTypeError,
 )
+from .actors.child_errors import ChildWorkflowError, ExternalWorkflowError
 from .actors.context import NotInActivityError, NotInWorkflowError
 from .actors.errors import (
     ActivityCancelledError,
@@ -80,9 +81,11 @@ __all__ = [
     "AttemptLostError",
     "CallRefusedError",
     "CallTimeoutError",
+    "ChildWorkflowError",
     "CommitUnknownError",
     "DeterminismWarning",
     "EveractError",
+    "ExternalWorkflowError",
     "FailureError",
     "FailureGroupError",
     "ForbiddenInWorkflowError",

@@ -1,5 +1,19 @@
 """What authors of workflows write: ``from everact import workflow``."""
 
+from .actors.child_options import (
+    ChildWorkflowCancellationType,
+    ChildWorkflowOptions,
+    ParentClosePolicy,
+)
+from .actors.child_waits import ChildOutcome, First, first, wait_for_children
+from .actors.children import (
+    ChildWorkflowHandle,
+    ExternalWorkflowHandle,
+    execute_child_workflow,
+    get_external_workflow_handle,
+    start_child_workflow,
+    start_detached,
+)
 from .actors.dynamic import payload_converter
 from .actors.early_end import cancel, complete
 from .actors.publishing import publish
@@ -36,6 +50,13 @@ from .actors.workflow import (
 
 __all__ = [
     "ActivityHandle",
+    "ChildOutcome",
+    "ChildWorkflowCancellationType",
+    "ChildWorkflowHandle",
+    "ChildWorkflowOptions",
+    "ExternalWorkflowHandle",
+    "First",
+    "ParentClosePolicy",
     "Saga",
     "SagaStepOptions",
     "WorkflowInfo",
@@ -46,6 +67,9 @@ __all__ = [
     "defn",
     "execute_activity",
     "execute_activity_method",
+    "execute_child_workflow",
+    "first",
+    "get_external_workflow_handle",
     "in_workflow",
     "info",
     "init",
@@ -66,10 +90,13 @@ __all__ = [
     "sleep",
     "sleep_until",
     "start_activity",
+    "start_child_workflow",
+    "start_detached",
     "time",
     "update",
     "upsert_memo",
     "uuid4",
     "wait_condition",
+    "wait_for_children",
     "with_options",
 ]

@@ -32,7 +32,17 @@ def print_list(found: Sequence[WorkflowSummary], limit: int) -> None:
     if not found:
         typer.echo("no runs")
         return
-    table = Table("workflow id", "type", "status", "started", "closed", "run", box=SIMPLE_HEAD)
+    has_children = any(run.parent_id for run in found)
+    names = [
+        "workflow id",
+        "type",
+        "status",
+        "started",
+        "closed",
+        "run",
+        *(["parent"] if has_children else []),
+    ]
+    table = Table(*names, box=SIMPLE_HEAD)
     for run in found:
         row = (
             run.workflow_id,
@@ -41,6 +51,7 @@ def print_list(found: Sequence[WorkflowSummary], limit: int) -> None:
             _time(run.started_at),
             _time(run.closed_at),
             run.run_id,
+            *([run.parent_id or ""] if has_children else []),
         )
         table.add_row(*(Text(_printable(cell), overflow="fold") for cell in row))
     # Elsewhere than on a terminal lines are as long as they must be, for grep.
@@ -58,8 +69,11 @@ def print_description(seen: WorkflowDescription) -> None:
         ("status", seen.status),
         ("started", _time(seen.started_at)),
         ("closed", _time(seen.closed_at)),
+        ("parent", "" if seen.parent is None else f"{seen.parent.workflow_id} (run {seen.parent.run_id})"),
         ("waiting on", "" if seen.closed_at else seen.waiting_on),
         ("cancel requested", "yes" if seen.cancel_requested else ""),
+        ("children", f"{seen.child_count:,} open" if seen.child_count else ""),
+        *(("child", f"{c.workflow_id} ({c.workflow_type}, {c.status})") for c in seen.children),
         ("backlog", seen.backlog or ""),
         ("events", seen.history_length),
         *(("last failure", f"{a.activity_type}: {a.last_failure}") for a in seen.pending_activities if a.last_failure),

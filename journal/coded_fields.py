@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from . import child_events as ce
 from . import events as ev
 from .failures import Failure
 from .payloads import Payload
@@ -39,6 +40,11 @@ CODED_FIELDS: dict[type[ev.Event], tuple[str, ...]] = {
     ev.WorkflowFailed: ("failure",),
     CompensationFailed: ("failure",),
     CompensationEscalated: ("failure",),
+    ce.ChildScheduled: ("start",),
+    ce.DetachedStart: ("start",),
+    ce.SignalSent: ("args",),
+    ce.ChildCompleted: ("result",),
+    ce.ChildFailed: ("failure",),
 }
 #: What one of several values in a field is called, where it is no argument.
 _PLACES = {"memo": "memo value", "details": "heartbeat detail"}
@@ -75,6 +81,8 @@ def _map(name: str, value: Any, swap: Swap, names: Sequence[str]) -> Any:
         return swap(value, name)
     if isinstance(value, Failure):
         return map_failure(value, swap)
+    if isinstance(value, ev.Event):
+        return map_event(value, swap, names)
     if value is None:
         return None
     if name == "headers":
@@ -150,6 +158,12 @@ def what(event: ev.Event) -> str:
             return f"the signal of event {event.message}"
         case ev.ValuePublished():
             return f"published key {event.key!r}"
+        case ce.ChildScheduled() | ce.DetachedStart():
+            return f"workflow {event.start.workflow_type}"
+        case ce.SignalSent():
+            return f"signal {event.name}"
+        case ce.ChildCompleted() | ce.ChildFailed():
+            return f"the child of command {event.command}"
         case ev.TaskFailed():
             return f"task {event.task}"
         case ev.SideEffectRecorded():

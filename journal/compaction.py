@@ -316,6 +316,7 @@ class Compactor:
             row.started_at,
             closed_at,
             row.sequence(new.size - 1),
+            row.parent_id,
         )
         was_open = bool(row.stored_status) and row.stored_status not in CLOSED
         step.moves.append(

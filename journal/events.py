@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 
-from .event_base import Event as Event  # noqa: PLC0414  (events are known by this module)
+from .child_events import ChildEvent
+from .event_base import Event as Event  # noqa: PLC0414  (all events are found here)
 from .event_base import Header as Header  # noqa: PLC0414
+from .event_base import WorkflowStarted as WorkflowStarted  # noqa: PLC0414
 from .failures import Failure
 from .payloads import Payload
 from .publish_events import ValuePublished as ValuePublished  # noqa: PLC0414
@@ -47,20 +49,6 @@ class LimitsRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 # --- inputs: what a run receives ------------------------------------------------------------------------------
-
-
-class WorkflowStarted(Event, tag="ws", frozen=True):
-    """The run exists. Always event 1."""
-
-    workflow_id: str
-    run_id: str
-    workflow_type: str
-    args: tuple[Payload, ...] = ()
-    request_id: str = ""
-    digest: bytes = b""
-    memo_names: tuple[str, ...] = ()
-    memo: tuple[Payload, ...] = ()
-    headers: tuple[Header, ...] = ()
 
 
 class SignalReceived(Event, tag="sr", frozen=True):
@@ -412,6 +400,7 @@ AnyEvent = (
     | ValuePublished
     | RandomDrawn
     | Compensating
+    | ChildEvent
 )
 
 Message = SignalReceived | UpdateReceived

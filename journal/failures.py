@@ -30,13 +30,15 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
         trace: The traceback as text, shortened in the middle.
         details: Values that the author attached.
         cause: What it was raised from.
-        kind: ``application``, ``activity``, ``timeout``, ``cancelled``, ``lost``, ``child`` or ``crash``.
+        kind: ``application``, ``activity``, ``timeout``, ``cancelled``, ``lost``, ``child``, ``external``, ``refused``
+            or ``crash``.
         non_retryable: The author said that trying again is useless.
         next_delay: Microseconds until the next attempt, as the author asked; -1 when not said.
         source: For kind ``activity``, ``timeout`` and ``lost``: what failed, ``(activity type, command, attempt)``.
         group: Members of an exception group.
         retry_state: For kind ``activity``: why there was no further attempt. For ``timeout``: the limit's name.
         coded: Message and trace as the payload codecs have left them; those two are then empty.
+        run: For kind ``child`` and ``external``: which run it was, ``(workflow id, run id, type, status)``.
     """
 
     type: str
@@ -52,6 +54,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
     group: tuple[Failure, ...] = ()
     retry_state: str = ""
     coded: Payload | None = None
+    run: tuple[str, str, str, str] | None = None
 
     def names(self) -> frozenset[str]:
         """Every name by which a user may mean this failure: bare and dotted, of the class and its bases."""

@@ -44,6 +44,11 @@ FAULT_POINTS = (
     "message.ack.before",
     "run.restart.before",
     "run.control.before",
+    "outbox.send.before",
+    "outbox.apply.before",
+    "outbox.written",
+    "courier.take.before",
+    "courier.applied",
 )
 
 _armed: dict[str, Callable[[], None]] = {}

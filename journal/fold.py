@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
+from . import child_fold
 from . import events as ev
+from .child_fold import NOTHING, PendingChild, PendingMessage
 from .failures import Failure
 from .payloads import Payload
+from .pending_activity import PendingActivity as PendingActivity  # noqa: PLC0414  (a part of the fold)
 from .saga_events import (
     CompensationCompleted,
     CompensationEscalated,
@@ -54,75 +57,6 @@ class Blame(NamedTuple):
     life: str
 
 
-class PendingActivity:
-    """An activity that is scheduled and has no outcome yet.
-
-    Attributes:
-        scheduled: The command.
-        scheduled_at: Its time, microseconds.
-        attempt: Number of the attempt that runs or will run next, from 1; the fence of its result.
-        next_at: When the next attempt may start, microseconds; 0 is at once.
-        last_failure: Why the attempt before failed.
-        uncounted: How many of the attempts before do not count for the retry policy.
-        suspicions: Deaths of the process while an attempt's code ran.
-        deaths: Those while nothing else ran.
-        details: What heartbeats have said last, of this attempt or an earlier one.
-        has_begun: Whether the journal knows that the present attempt has begun.
-        deadline: When somebody else must have completed it, microseconds; 0 while its own code is to do that.
-        cancel: How the run has cancelled it: ``WAIT_CANCELLED``, ``ABANDON``, or 0 for not at all.
-    """
-
-    __slots__ = (
-        "attempt",
-        "cancel",
-        "deadline",
-        "deaths",
-        "details",
-        "has_begun",
-        "last_failure",
-        "next_at",
-        "scheduled",
-        "scheduled_at",
-        "suspicions",
-        "uncounted",
-    )
-
-    def __init__(self, scheduled: ev.ActivityScheduled, scheduled_at: int) -> None:
-        self.scheduled = scheduled
-        self.scheduled_at = scheduled_at
-        self.attempt = 1
-        self.next_at = 0
-        self.last_failure: Failure | None = None
-        self.uncounted = 0
-        self.suspicions = 0
-        self.deaths = 0
-        self.details: tuple[Payload, ...] = ()
-        self.has_begun = False
-        self.deadline = 0
-        self.cancel = 0
-
-    def copy(self) -> PendingActivity:
-        """One like it."""
-        other = PendingActivity(self.scheduled, self.scheduled_at)
-        for name in PendingActivity.__slots__:
-            setattr(other, name, getattr(self, name))
-        return other
-
-    @property
-    def start_deadline(self) -> int:
-        """When the present attempt must have begun, microseconds; 0 for no limit, or when it has."""
-        limits = self.scheduled.limits
-        if limits is None or not limits.schedule_to_start or self.has_begun:
-            return 0
-        return (self.next_at or self.scheduled_at) + limits.schedule_to_start
-
-    @property
-    def close_deadline(self) -> int:
-        """When it must be over, whatever is tried, microseconds; 0 for no limit."""
-        limits = self.scheduled.limits
-        return self.scheduled_at + limits.schedule_to_close if limits and limits.schedule_to_close else 0
-
-
 class RunState:
     """What the journal knows of one run.
 
@@ -144,6 +78,8 @@ class RunState:
         published: What its code lets outsiders read, by key.
         sagas: How far its sagas are with their compensations, by number; None before the first compensation.
         is_escalated: A compensation of a saga has quarantined it.
+        children: Open children by command number; of an ended run those that its end found open.
+        messages: Messages to other runs that are not answered, by command number.
     """
 
     __slots__ = (
@@ -151,12 +87,14 @@ class RunState:
         "answers",
         "blame",
         "cancel",
+        "children",
         "closed_at",
         "dead_letter_count",
         "dead_letters",
         "is_escalated",
         "kept",
         "last_event",
+        "messages",
         "now",
         "outcome",
         "pause",
@@ -194,6 +132,8 @@ class RunState:
         self.published: dict[str, Payload] = {}
         self.sagas: Sagas | None = None
         self.is_escalated = False
+        self.children: dict[int, PendingChild] = NOTHING
+        self.messages: dict[int, PendingMessage] = NOTHING
 
     @property
     def status(self) -> str:
@@ -450,6 +390,7 @@ def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
     state.is_escalated = False
     state.activities.clear()
     state.timers.clear()
+    state.messages.clear()
     state.waiting.clear()
     state.blame.clear()
 
@@ -492,4 +433,5 @@ _APPLY: dict[type, _Apply] = {
     ev.WorkflowFailed: _closed,
     ev.WorkflowCancelled: _closed,
     ev.WorkflowTerminated: _closed,
+    **child_fold.APPLY,
 }

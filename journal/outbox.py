@@ -1,23 +1,27 @@
 """Messages from run to run (R15): written with the turn that sends them, sent in order, taken in once.
 
 Each destination shard has a sequence of its own. A message is a row of the table until its destination has acknowledged
-it; the receiver commits the number of the newest message it has taken in, its *watermark*, in the transaction that
-applies it, so that what is sent again is known. Numbers are never used twice.
+it; the receiver commits up to which number it has taken in all messages, its *watermark*, and those that it has taken
+in *ahead* of one for a run that could not take it yet, in the transaction that applies them. So what is sent again is
+known. Numbers are never used twice.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from .errors import JournalCorruptError
+from .fault_points import fault_point
 from .row_checksum import sealed, unsealed
 from .store import Changes, JournalStore, Tables
 from .tables import NUMBER, PAIR, Table, run_range
 
 _ACKNOWLEDGED = b"outbox "
 _WATERMARK = b"watermark "
+_ASIDE = b"aside "
 
 
 class Message(NamedTuple):
@@ -36,6 +40,20 @@ class Message(NamedTuple):
     body: bytes
 
 
+class Damaged(NamedTuple):
+    """A row that is no message any more.
+
+    Attributes:
+        sequence: The number that it should have.
+        row: What is there.
+        error: What is wrong.
+    """
+
+    sequence: int
+    row: bytes
+    error: JournalCorruptError
+
+
 class Outbox:
     """The sender's side; belongs to the loop's thread.
 
@@ -47,7 +65,8 @@ class Outbox:
         self._last: dict[int, int] = {}
         self._senders: Counter[int] = Counter()
         for _key, value in store.rows(Table.OUTBOX):
-            self._senders[NUMBER.unpack_from(unsealed(value))[0]] += 1
+            with suppress(JournalCorruptError):  # whoever sends it says so; nobody knows whose it is
+                self._senders[NUMBER.unpack_from(unsealed(value))[0]] += 1
 
     def new(self, destination: int, run_key: int, body: bytes) -> Message:
         """Number a message; it goes into the batch of the turn that sends it."""
@@ -59,23 +78,23 @@ class Outbox:
         self._senders[run_key] += 1
         return Message(destination, last + 1, run_key, body)
 
-    def pending(self, destination: int, after: int = 0, limit: int = 1000) -> list[Message]:
-        """Durable messages that are not acknowledged, in order.
+    def pending(self, destination: int, after: int = 0, limit: int = 1000) -> list[Message | Damaged]:
+        """Durable messages that are not acknowledged, in order; a row that is damaged comes as that.
 
         Args:
             destination: The shard.
             after: Only those with a higher number.
             limit: At most so many.
-
-        Raises:
-            JournalCorruptError: One of them is damaged; names it.
         """
-        found: list[Message] = []
+        found: list[Message | Damaged] = []
         start, stop = PAIR.pack(destination, after + 1), run_range(destination)[1]
         for key, value in self._store.rows(Table.OUTBOX, start, stop):
             if len(found) == limit:
                 break
-            found.append(message_of(key, value))
+            try:
+                found.append(message_of(key, value))
+            except JournalCorruptError as error:
+                found.append(Damaged(PAIR.unpack(key)[1], value, error))
         return found
 
     def destinations(self) -> list[int]:
@@ -91,12 +110,12 @@ class Outbox:
         """Whether a message of this run is not acknowledged yet."""
         return self._senders[run_key] > 0
 
-    def acknowledged(self, messages: Iterable[Message]) -> None:
-        """The acknowledgement of these is durable."""
-        for message in messages:
-            self._senders[message.run_key] -= 1
-            if not self._senders[message.run_key]:
-                del self._senders[message.run_key]
+    def acknowledged(self, senders: Iterable[int]) -> None:
+        """Messages of these runs were taken in, durably; a run is named once for each."""
+        for run_key in senders:
+            self._senders[run_key] -= 1
+            if not self._senders[run_key]:
+                del self._senders[run_key]
 
 
 def write_messages(changes: Changes, messages: Iterable[Message]) -> None:
@@ -128,19 +147,109 @@ def acknowledged_to(tables: Tables, destination: int) -> int:
 
 def watermark(tables: Tables, source: int) -> int:
     """Number of the newest message of a source shard that was taken in; 0 before the first."""
-    return _number(tables, _WATERMARK, source)
+    return taken_of(tables, source).watermark
 
 
-def set_watermark(changes: Changes, source: int, sequence: int) -> None:
-    """A message was taken in; call it in the transaction that applies it.
+class Taken(NamedTuple):
+    """Which messages of a source shard were taken in.
+
+    Attributes:
+        watermark: All up to this one.
+        ahead: And these ranges above it, each from its first to its last number.
+    """
+
+    watermark: int
+    ahead: tuple[tuple[int, int], ...] = ()
+
+    def __contains__(self, sequence: object) -> bool:
+        assert isinstance(sequence, int)
+        return sequence <= self.watermark or any(first <= sequence <= last for first, last in self.ahead)
+
+    def with_more(self, sequences: Iterable[int]) -> Taken:
+        """The same with further messages.
+
+        Raises:
+            ValueError: One of them was taken in before: a repeat must not be applied.
+        """
+        ranges: list[tuple[int, int]] = [(0, self.watermark), *self.ahead]
+        ranges += [(sequence, sequence) for sequence in sequences]
+        joined: list[tuple[int, int]] = []
+        for first, last in sorted(ranges):
+            if joined and first <= joined[-1][1]:
+                raise ValueError(f"message {first} was taken in before")
+            if joined and first == joined[-1][1] + 1:
+                joined[-1] = joined[-1][0], last
+            else:
+                joined.append((first, last))
+        return Taken(joined[0][1], tuple(joined[1:]))
+
+
+def taken_of(tables: Tables, source: int) -> Taken:
+    """Which messages of a source shard were taken in."""
+    value = tables.get(Table.FACTS, _WATERMARK + NUMBER.pack(source))
+    if value is None:
+        return Taken(0)
+    pairs = tuple(PAIR.iter_unpack(value[NUMBER.size :]))
+    return Taken(NUMBER.unpack_from(value)[0], tuple((first, last) for first, last in pairs))
+
+
+def take(changes: Changes, source: int, sequences: Iterable[int]) -> Taken:
+    """Messages were taken in; call it in the transaction that applies them.
 
     Raises:
-        ValueError: It is not the next one: a repeat must not be applied, and none may be left out.
+        ValueError: One of them was taken in before.
     """
-    before = watermark(changes, source)
-    if sequence != before + 1:
-        raise ValueError(f"message {sequence} of shard {source} does not follow {before}")
-    changes.put(Table.FACTS, [(_WATERMARK + NUMBER.pack(source), NUMBER.pack(sequence))])
+    try:
+        taken = taken_of(changes, source).with_more(sequences)
+    except ValueError as error:
+        raise ValueError(f"of shard {source}: {error}") from None
+    value = NUMBER.pack(taken.watermark) + b"".join(PAIR.pack(*pair) for pair in taken.ahead)
+    changes.put(Table.FACTS, [(_WATERMARK + NUMBER.pack(source), value)])
+    return taken
+
+
+class Post:
+    """What one commit changes in the outbox: called with its changes.
+
+    Attributes:
+        number: Of the shard that commits; what it takes from itself is acknowledged at once.
+        sent: Messages of its turns.
+        taken: Numbers of the messages that its turns have taken in, by source shard.
+        undeliverable: Messages that cannot be read, which are put aside.
+        senders: Runs whose messages were taken in, one for each message.
+    """
+
+    __slots__ = ("number", "senders", "sent", "taken", "undeliverable")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.sent: list[Message] = []
+        self.taken: dict[int, list[int]] = {}
+        self.undeliverable: list[tuple[int, int, bytes]] = []
+        self.senders: list[int] = []
+
+    def __call__(self, changes: Changes) -> None:
+        """Write it all (writer thread)."""
+        if self.sent:
+            fault_point("outbox.send.before")
+            write_messages(changes, self.sent)
+        if self.taken:
+            fault_point("outbox.apply.before")
+        for source, sequences in self.taken.items():
+            taken = take(changes, source, sequences)
+            if source == self.number:
+                acknowledge(changes, source, taken.watermark)
+        for source, sequence, body in self.undeliverable:
+            changes.put(Table.FACTS, [(_ASIDE + PAIR.pack(source, sequence), body)])
+        fault_point("outbox.written")
+
+
+def put_aside(tables: Tables) -> list[tuple[int, int, bytes]]:
+    """Messages that could not be read: source shard, number, and what was stored."""
+    stop = _ASIDE + b"\xff" * PAIR.size
+    return [
+        (*PAIR.unpack_from(key, len(_ASIDE)), value) for key, value in tables.scan(Table.FACTS, _ASIDE, stop)
+    ]
 
 
 def _number(tables: Tables, kind: bytes, shard: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from . import child_events as ce
 from . import events as ev
 from .fold import RUNNING, RunState
 from .run_status import flagged_status
@@ -38,10 +39,12 @@ class RunCheck:
 
     __slots__ = (
         "_activities",
+        "_children",
         "_compensations",
         "_following",
         "_kept",
         "_messages",
+        "_sent",
         "_status",
         "_timers",
         "_updates",
@@ -72,6 +75,8 @@ class RunCheck:
         self._waits: set[int] = set()
         self._kept: set[int] = set()
         self._compensations: set[tuple[int, int]] = set()
+        self._children: set[int] = set()
+        self._sent: set[int] = set()
 
     def pass_over(self, entry: Entry | None) -> None:
         """What was between the last entry and this one, or the end, is known to be lost: it is no news."""
@@ -183,6 +188,10 @@ class RunCheck:
                 self._messages.add(number)
             case ev.ConditionAwaited():
                 self._waits.add(event.wait)
+            case ce.ChildScheduled():
+                self._children.add(event.command)
+            case ce.DetachedStart() | ce.SignalSent() | ce.CancelSent():
+                self._sent.add(event.command)
             case (
                 ev.ActivityCompleted()
                 | ev.ActivityFailed()
@@ -195,6 +204,18 @@ class RunCheck:
                 return f"activity {event.command}"
             case ev.TimerFired() | ev.TimerCancelled() if event.command not in self._timers:
                 return f"timer {event.command}"
+            case (
+                ce.ChildStarted()
+                | ce.ChildStartFailed()
+                | ce.ChildCompleted()
+                | ce.ChildFailed()
+                | ce.ChildCancelled()
+                | ce.ChildTerminated()
+                | ce.ChildCancelRequested()
+            ) if event.command not in self._children:
+                return f"child {event.command}"
+            case ce.MessageDelivered() | ce.MessageFailed() if event.command not in self._sent:
+                return f"message {event.command}"
             case ev.UpdateCompleted() | ev.UpdateFailed() if event.update not in self._updates:
                 return f"update {event.update}"
             case ev.HandlerFailed() if event.message not in self._messages | self._updates:

@@ -162,6 +162,8 @@ def _row_faults(found: FoundRun, row: StoredRun, check: RunCheck, snapshot: RunS
         known = check.state if row.status in CLOSED else snapshot
         if known is not None and row.status != known.status:
             wrong.append(f"it says {row.status!r}, the events {known.status!r}")
+        if row.parent_id != check.state.started.parent_id:
+            wrong.append("its parent is not that of the events")
         if row.started_at != check.state.started_at:
             wrong.append("its time of start is not that of the events")
         if row.closed_at != (check.state.closed_at if row.status in CLOSED else 0):

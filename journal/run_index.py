@@ -90,6 +90,7 @@ class RunIndex:
                 if flags & STARTS_RUN and row is None:
                     event = started[key]
                     row = RunRow(key, event.workflow_id, event.run_id, event.workflow_type, at)
+                    row.parent_id = event.parent_id
                     self._insert(row)
                 status = flagged_status(flags)
                 if status:
@@ -259,6 +260,11 @@ class RunIndex:
         row = self.rows.get(key) or self.stored(tables, key)
         is_it = row is not None and row.workflow_id == workflow_id and run_id in (None, row.run_id)
         return row if is_it else None
+
+    def status_of(self, workflow_id: str) -> str:
+        """Status of the newest run of an id; ``starting`` before there is one."""
+        row = self.find(workflow_id)
+        return "starting" if row is None else row.status
 
     def newest_first(self) -> Iterator[RunRow]:
         """Every run, the one that started last first; runs may be moved into the tables while it goes on.

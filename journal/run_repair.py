@@ -58,6 +58,7 @@ def remade_row(tables: Tables, codec: HistoryCodec, key: int, damage: JournalCor
     row.status = row.stored_status = state.status
     row.closed_at = state.closed_at
     row.wake = wake
+    row.parent_id = started.parent_id
     return row
 
 

@@ -35,6 +35,7 @@ class RunRow(
         through: The commit record up to which the histories have its entries; 0 when they have none.
         stored_status: Status in the table of runs; empty while it is not there.
         wake: Time of its row in the table of what falls due; 0 when there is none.
+        parent_id: Workflow id of the run whose child it is; empty when it is nobody's.
     """
 
     key: int
@@ -47,6 +48,7 @@ class RunRow(
     through: int = 0
     stored_status: str = ""
     wake: int = 0
+    parent_id: str = ""
     _locations: array[int] = msgspec.field(default_factory=lambda: array("Q"))
 
     @property

@@ -12,6 +12,7 @@ import msgspec
 
 from . import events as ev
 from .blobs import SPILL, Spiller, restore_state
+from .child_fold import NOTHING, PendingChild, PendingMessage
 from .errors import JournalCorruptError
 from .failures import Failure
 from .fold import LETTERS_KEPT, Blame, PendingActivity, RunState
@@ -58,6 +59,8 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     published: dict[str, Payload] = {}
     sagas: Sagas | None = None
     is_escalated: bool = False
+    children: dict[int, PendingChild] = {}
+    messages: dict[int, PendingMessage] = {}
 
 
 class OpenRun(NamedTuple):
@@ -164,6 +167,8 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         state.published,
         state.sagas,
         state.is_escalated,
+        state.children,
+        state.messages,
     )
     return _encode((needs, wake, started.workflow_type, snapshot)), wake
 
@@ -229,6 +234,8 @@ def _state(row: _OpenRow) -> RunState:
     state.published = found.published
     state.sagas = found.sagas
     state.is_escalated = found.is_escalated
+    state.children = found.children or NOTHING
+    state.messages = found.messages or NOTHING
     return state
 
 

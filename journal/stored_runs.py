@@ -25,6 +25,7 @@ class StoredRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A row of the table of runs.
 
     Attributes:
+        parent_id: As of ``RunRow``.
         through: The commit record up to which the histories have its entries; what the log has up to there is a
             repeat. (Not an event: turns that only deliver have none, and their numbers are the next one's too.)
     """
@@ -36,6 +37,7 @@ class StoredRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
     started_at: int
     closed_at: int
     through: int
+    parent_id: str = ""
 
 
 _encode_run = msgspec.msgpack.Encoder().encode
@@ -91,6 +93,7 @@ def read_row(key: int, value: bytes) -> RunRow:
     row.status = row.stored_status = run.status
     row.closed_at = run.closed_at
     row.through = run.through
+    row.parent_id = run.parent_id
     return row
 
 

@@ -18,6 +18,7 @@ from .compaction_step import Step
 from .errors import CommitUnknownError, EveractError, JournalDiskError
 from .events import WorkflowStarted
 from .fault_points import fault_point
+from .outbox import Post
 from .store import Changes, Entry, JournalStore, Position, Work
 
 
@@ -50,11 +51,12 @@ class Batch:
         effects: Called in order once the batch is durable; dropped when it fails.
         waiters: Futures that get their value then, or ``CommitUnknownError``.
         step: What it moves from the log into the tables.
+        post: What it sends to other runs, and takes in from them; None when that is nothing.
         durable: It is on disk.
         error: Why it will never be known to be; None while it may.
     """
 
-    __slots__ = ("durable", "effects", "entries", "error", "started", "step", "waiters")
+    __slots__ = ("durable", "effects", "entries", "error", "post", "started", "step", "waiters")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -62,8 +64,14 @@ class Batch:
         self.effects: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.waiters: list[tuple[asyncio.Future[Any], Any]] = []
         self.step: Step | None = None
+        self.post: Post | None = None
         self.durable = False
         self.error: EveractError | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has nothing for the disk."""
+        return not self.entries and self.post is None
 
     def answer(self, future: asyncio.Future[Any], value: Any) -> None:
         """Settle a future once the batch is durable; at once if it is, or if it has failed.
@@ -98,7 +106,7 @@ class Batch:
     def _forget(self) -> None:
         # Runs keep their newest batch; it must not keep what it carried.
         self.entries, self.started, self.effects, self.waiters = [], {}, [], []
-        self.step = None
+        self.step = self.post = None
 
 
 def durable_batch() -> Batch:
@@ -111,13 +119,16 @@ def durable_batch() -> Batch:
 DURABLE = durable_batch()
 
 
-def _work(blobs: list[tuple[int, Blob]], step: Step | None) -> Work | None:
+def _work(blobs: list[tuple[int, Blob]], post: Post | None, step: Step | None) -> Work | None:
     """What a commit changes in the tables."""
-    if not blobs:
+    if not blobs and post is None:
         return step
 
     def work(changes: Changes) -> None:
-        write_blobs(changes, blobs)
+        if blobs:
+            write_blobs(changes, blobs)
+        if post is not None:
+            post(changes)
         if step is not None:
             step(changes)
 
@@ -167,7 +178,7 @@ class GroupCommit:
 
     def flush(self) -> None:
         """Send the open batch to the writer if it is free; a busy writer takes it when it returns."""
-        if self._in_flight is None and self.open.entries and self.error is None:
+        if self._in_flight is None and not self.open.is_empty and self.error is None:
             batch = self._in_flight = self.open
             self.open = Batch()
             batch.step = self._plan(len(batch.entries))
@@ -198,7 +209,7 @@ class GroupCommit:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is on its way to the disk, or nothing will go there any more."""
-        return self.error is not None or (self._in_flight is None and not self.open.entries)
+        return self.error is not None or (self._in_flight is None and self.open.is_empty)
 
     async def drain(self) -> None:
         """Wait until everything added so far is durable or has failed."""
@@ -237,7 +248,7 @@ class GroupCommit:
             try:
                 # Here, not on the loop: to take large payloads out takes time.
                 entries, blobs = self._spiller.spill_entries(batch.entries)
-                position = self._store.append(position, entries, _work(blobs, batch.step))
+                position = self._store.append(position, entries, _work(blobs, batch.post, batch.step))
             except BaseException as caught:  # noqa: BLE001  (whatever it was, the outcome is unknown)
                 error = caught
             try:
@@ -275,7 +286,7 @@ class GroupCommit:
                 settle(future, value)
             batch._forget()
         fault_point("runtime.effects.after")
-        if self._idle is not None and self._in_flight is None and not self.open.entries:
+        if self._idle is not None and self._in_flight is None and self.open.is_empty:
             self._idle.set_result(None)
             self._idle = None
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from . import machine, recorded
 from .bed import Bed, LostRunsError
+from .child_workloads import CHILD_WORKLOADS
 from .journal_workloads import JOURNAL
 from .message_workloads import MESSAGES
 from .peer_dbos import measure_dbos
@@ -25,7 +26,7 @@ from .report import Line, median_lines, quantile, table
 from .timer_workloads import TIMERS
 from .workloads import WORKLOADS as FIRST
 
-WORKLOADS = FIRST | MESSAGES | RECOVERY
+WORKLOADS = FIRST | MESSAGES | RECOVERY | CHILD_WORKLOADS
 #: What is measured when it is named.
 NAMED = TIMERS | JOURNAL
 
@@ -54,7 +55,7 @@ def main(  # noqa: PLR0917  (the command line calls it by keyword)
 
     Args:
         scale: Multiplies the counts.
-        only: Names of workloads with commas between them, or ``journal``; default W1 to W8.
+        only: Names of workloads with commas between them, or ``journal``; default all but that.
         json_file: Where all figures are written.
         journal: A directory on the disk to measure; made if missing. Default the temporary files' disk.
         uvloop: Use uvloop where it is installed.
@@ -130,14 +131,15 @@ def main(  # noqa: PLR0917  (the command line calls it by keyword)
 def _names(only: str | None) -> list[str]:
     if only is None:
         return list(WORKLOADS)
-    names = [name.strip().upper() for name in only.split(",")]
-    if names == ["JOURNAL"]:
+    asked = [name.strip().upper() for name in only.split(",")]
+    if asked == ["JOURNAL"]:
         return list(JOURNAL)
-    for name in names:
-        if name not in WORKLOADS and name not in NAMED:
-            known = ", ".join([*WORKLOADS, *NAMED])
-            raise ValueError(f"there is no workload {name!r}; there are {known}, and 'journal' for all of J")
-    return names
+    known = {name.upper(): name for name in (*WORKLOADS, *NAMED)}
+    for name in asked:
+        if name not in known:
+            names = ", ".join(known.values())
+            raise ValueError(f"there is no workload {name!r}; there are {names}, and 'journal' for all of J")
+    return [known[name] for name in asked]
 
 
 def _about(bed: Bed) -> dict[str, Any]:

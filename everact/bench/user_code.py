@@ -134,5 +134,25 @@ class Counter:
         return self.count
 
 
-WORKFLOWS = (Steps, Blocks, Fan, Nap, SleepUntil, Counter)
+@workflow.defn
+class Leaf:
+    """A child that is done at once."""
+
+    @workflow.run
+    async def run(self, i: int) -> int:
+        """Returns its argument."""
+        return i
+
+
+@workflow.defn
+class Tree:
+    """A parent of many children."""
+
+    @workflow.run
+    async def run(self, n: int) -> int:
+        """Start ``n`` children and wait for all."""
+        return len(await asyncio.gather(*(workflow.execute_child_workflow(Leaf, i) for i in range(n))))
+
+
+WORKFLOWS = (Steps, Blocks, Fan, Nap, SleepUntil, Counter, Leaf, Tree)
 ACTIVITIES = (step, stamped_step)

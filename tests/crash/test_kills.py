@@ -22,6 +22,8 @@ ELSEWHERE = (
     "activity.note.",
     "activity.cancel.",
     "activity.complete.",
+    "outbox.",
+    "courier.",
 )
 #: Passed once in each life, so the lives between must get on in some other way.
 ONCE = ("journal.open.before", "journal.open.after", "recovery.loaded", "recovery.after")

@@ -22,6 +22,8 @@ ARGUMENTS = {
     "ActivityNotRegisteredError": ("charge", ["ship", "pack"]),
     "AppendRefusedError": ((1, 2), (3, 4)),
     "ApplicationError": ("no stock", 7, {"item": "tea"}),
+    "ChildWorkflowError": ("it failed", "kid-42", "run-1", "Kid", "failed"),
+    "ExternalWorkflowError": ("it was refused", "order-42", "run-1"),
     "FailureGroupError": ("two things failed", [ApplicationError("a"), ValueError("b")]),
     "ForbiddenInWorkflowError": ("loop.stop", "return from run"),
     "JournalFullError": ("/orders", "quota", 8 << 20, 1 << 20, 1 << 20, 0),

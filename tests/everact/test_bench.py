@@ -283,3 +283,16 @@ def test_volatile_memory_is_not_the_first_choice(tmp_path: Path, monkeypatch) ->
         "versions": {}, "journal_file_system": "tmpfs", "journal_device": "", "durability": {},
     }  # fmt: skip
     assert "a sync costs nothing" in machine.describe(about)[-1]
+
+
+@pytest.mark.slow
+def test_children_are_measured_and_all_of_them_are_in_the_journal(tmp_path: Path) -> None:
+    done = bench(
+        tmp_path, "--scale", "0.005", "--only", "Children", "--json", "found.json", "--journal", "disk"
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    speed, growth = found["lines"]
+    assert (speed["key"], growth["key"]) == ("children.speed", "children.growth")
+    assert speed["detail"]["completed_in_journal"] == 7 * (5 + 1) + 50 + 1
+    assert speed["value"] > 0 < growth["value"]

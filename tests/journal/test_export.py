@@ -12,6 +12,7 @@ from support.journals import entries_of, fill, flip, make_journal, opened, runs_
 from everact.journal import events as ev
 from everact.journal import export
 from everact.journal.errors import ImportRefusedError, JournalCorruptError
+from everact.journal.event_base import ParentRecord
 from everact.journal.export import export_runs, import_runs
 from everact.journal.failures import Failure
 from everact.journal.loading import load
@@ -74,6 +75,7 @@ plain_failures = st.builds(
     non_retryable=st.booleans(),
     next_delay=numbers,
     source=st.none() | st.tuples(texts, numbers, numbers),
+    run=st.none() | st.tuples(texts, texts, texts, texts),
 )
 failures = plain_failures | st.builds(
     Failure, type=texts, cause=plain_failures, group=st.lists(plain_failures, max_size=2).map(tuple)
@@ -83,7 +85,12 @@ retries = st.builds(
     backoff_coefficient=st.floats(allow_nan=False),
     retry_on=st.none() | st.lists(texts, max_size=2).map(tuple),
 )
+parents = st.builds(ParentRecord, texts, texts, numbers)
+starts = st.builds(ev.WorkflowStarted, texts, texts, texts, args=args, memo=args, parent=st.none() | parents)
 FIELDS = {
+    "start": starts,
+    "parent": st.none() | parents,
+    "texts": st.lists(texts, max_size=2).map(tuple),
     "args": args,
     "result": payloads,
     "failure": failures,

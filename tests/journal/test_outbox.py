@@ -2,10 +2,21 @@
 
 import pytest
 
-from everact.journal.errors import JournalCorruptError
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryStore
-from everact.journal.outbox import Message, Outbox, acknowledge, set_watermark, watermark, write_messages
+from everact.journal.outbox import (
+    Damaged,
+    Message,
+    Outbox,
+    Post,
+    Taken,
+    acknowledge,
+    put_aside,
+    take,
+    taken_of,
+    watermark,
+    write_messages,
+)
 from everact.journal.tables import PAIR, Table
 
 
@@ -41,7 +52,7 @@ def test_what_is_acknowledged_is_gone_and_its_numbers_are_never_used_again(store
     first = send(store, outbox, (1, 7, b"a"), (1, 7, b"b"), (3, 9, b"x"))
     assert outbox.has_sent(7)
     commit(store, lambda changes: acknowledge(changes, 1, 2))
-    outbox.acknowledged(first[:2])
+    outbox.acknowledged(message.run_key for message in first[:2])
     assert not outbox.has_sent(7)
     assert outbox.has_sent(9)
     assert (outbox.pending(1), outbox.destinations()) == ([], [3])
@@ -60,28 +71,68 @@ def test_numbers_of_a_commit_that_failed_are_given_again(store):
     assert Outbox(store).new(1, 7, b"b").sequence == 2
 
 
-def test_the_watermark_takes_each_message_once_and_leaves_none_out(store):
+def test_a_message_is_taken_in_once(store):
     with store.view() as tables:
         assert watermark(tables, 5) == 0
-    commit(store, lambda changes: set_watermark(changes, 5, 1))
-    commit(store, lambda changes: set_watermark(changes, 5, 2))
+    commit(store, lambda changes: take(changes, 5, [1]))
+    commit(store, lambda changes: take(changes, 5, [2, 3]))
     with store.view() as tables:
-        assert (watermark(tables, 5), watermark(tables, 6)) == (2, 0)
-        seen = []
+        assert (watermark(tables, 5), watermark(tables, 6)) == (3, 0)
+    seen = []
 
-        def repeat(changes):
-            for wrong in (2, 4):
-                with pytest.raises(ValueError, match=f"message {wrong} of shard 5 does not follow 2"):
-                    set_watermark(changes, 5, wrong)
-            seen.append(True)
+    def repeat(changes):
+        with pytest.raises(ValueError, match="of shard 5: message 2 was taken in before"):
+            take(changes, 5, [2])
+        seen.append(True)
 
     commit(store, repeat)
     assert seen
 
 
-def test_a_damaged_message_is_named(store):
+def test_what_is_taken_in_ahead_is_known_until_the_gap_is_closed(store):
+    commit(store, lambda changes: take(changes, 5, [1, 3, 4, 7]))
+    with store.view() as tables:
+        taken = taken_of(tables, 5)
+    assert taken == Taken(1, ((3, 4), (7, 7)))
+    assert [number for number in range(9) if number in taken] == [0, 1, 3, 4, 7]
+    with pytest.raises(ValueError, match="message 4 was taken in before"):
+        taken.with_more([4])
+    commit(store, lambda changes: take(changes, 5, [2]))
+    commit(store, lambda changes: take(changes, 5, [6, 5]))
+    with store.view() as tables:
+        assert taken_of(tables, 5) == Taken(7)
+
+
+def test_what_a_shard_takes_from_itself_is_acknowledged_with_it(store):
     outbox = Outbox(store)
-    send(store, outbox, (1, 7, b"a"), (1, 7, b"b"))
-    commit(store, lambda changes: changes.put(Table.OUTBOX, [(PAIR.pack(1, 2), b"\0" * 20)]))
-    with pytest.raises(JournalCorruptError, match="message 2 to shard 1: the checksum of a row differs"):
-        outbox.pending(1)
+    first = Post(0)
+    first.sent = [outbox.new(0, 7, body) for body in (b"a", b"b", b"c")]
+    commit(store, first)
+    second = Post(0)
+    second.taken = {0: [1, 3]}
+    commit(store, second)
+    assert [message.body for message in outbox.pending(0)] == [b"b", b"c"]  # the gap is still there
+    third = Post(0)
+    third.taken = {0: [2]}
+    commit(store, third)
+    assert outbox.pending(0) == []
+    assert Outbox(store).new(0, 7, b"d").sequence == 4
+
+
+def test_a_damaged_message_comes_as_that_and_can_be_put_aside(store):
+    outbox = Outbox(store)
+    send(store, outbox, (0, 7, b"a"), (0, 7, b"b"), (0, 7, b"c"))
+    commit(store, lambda changes: changes.put(Table.OUTBOX, [(PAIR.pack(0, 2), b"\0" * 20)]))
+    first, damaged, last = outbox.pending(0)
+    assert (first.body, last.body) == (b"a", b"c")
+    assert isinstance(damaged, Damaged)
+    assert (damaged.sequence, damaged.row) == (2, b"\0" * 20)
+    assert "message 2 to shard 0: the checksum of a row differs" in str(damaged.error)
+    assert Outbox(store).has_sent(7)
+    post = Post(0)
+    post.taken = {0: [1, 2, 3]}
+    post.undeliverable = [(0, 2, damaged.row)]
+    commit(store, post)
+    with store.view() as tables:
+        assert put_aside(tables) == [(0, 2, b"\0" * 20)]
+    assert outbox.pending(0) == []

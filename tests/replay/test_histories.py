@@ -53,6 +53,8 @@ def test_a_committed_history_folds_to_a_state_that_its_code_agrees_with(path):
     if state.outcome is None:
         assert set(instance.timers) == set(state.timers)
         assert set(instance.pending) == set(state.activities)
+        waited_for = {} if instance.relations is None else instance.relations.children
+        assert set(waited_for) <= set(state.children)
     else:
         assert not state.activities and not state.timers
     instance.discard()
@@ -95,7 +97,7 @@ def test_a_decision_that_is_missing_in_the_history_is_found_out(path):
     """Each command and each answer, one at a time."""
     name, records = read(path)
     converter = PayloadConverter()
-    definition = {workflow_definition(cls).name: workflow_definition(cls) for cls in WORKFLOWS}[name]
+    known = {workflow_definition(cls).name: workflow_definition(cls) for cls in WORKFLOWS}
     activities = {activity_definition(fn).name: activity_definition(fn) for fn in ACTIVITIES}
     tried = 0
     for place, (at, record) in enumerate(records):
@@ -108,7 +110,7 @@ def test_a_decision_that_is_missing_in_the_history_is_found_out(path):
                 (at, ev.Turn(record.inputs, outputs, record.delivers)),
                 *records[place + 1 :],
             ]
-            instance = WorkflowInstance(definition, activities, converter)
+            instance = WorkflowInstance(known[name], activities, converter, workflows=known)
             with pytest.raises(WorkflowCrashedError) as caught:
                 replay(instance, wrong)
             assert caught.value.kind == "held"

@@ -58,7 +58,7 @@ def replayed(path, workflows, activities):
     name, records = read(path)
     known = {workflow_definition(cls).name: workflow_definition(cls) for cls in workflows}
     acts = {activity_definition(fn).name: activity_definition(fn) for fn in activities}
-    instance = WorkflowInstance(known[name], acts, PayloadConverter())
+    instance = WorkflowInstance(known[name], acts, PayloadConverter(), workflows=known)
     replay(instance, records)
     return instance
 

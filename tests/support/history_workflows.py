@@ -12,6 +12,7 @@ from support import activity_workflows, language_workflows, saga_workflows
 from support.activity_workflows import Patient, climbs, rests
 from support.deaths import ATTEMPT, QUERY, TURN, Grave
 from support.hosting import hosted, settled, until
+from support.kin_workflows import Kid, Kin
 from support.wait_workflows import KINDS, Waits, alpha, beta, gamma
 
 
@@ -213,6 +214,8 @@ WORKFLOWS = [
     Late,
     Delayed,
     Drawing,
+    Kid,
+    Kin,
     *saga_workflows.WORKFLOWS,
     *language_workflows.WORKFLOWS,
 ]
@@ -248,6 +251,9 @@ async def record(write):
         await handle.signal(Drawing.add)
         await handle.result()
         write(await handle.fetch_history(), "drawing")
+        handle = await runtime.spawn(Kin.run, id="kin")
+        await handle.result()
+        write(await handle.fetch_history(), "kin")
         handle = await runtime.spawn(Delayed.run, id="delayed")
         for number in (1, 2, 3):
             await handle.signal("add", number)

@@ -1,0 +1,177 @@
+"""The receiver's side of messages from run to run (R15): durable ones are taken in, in order, each once.
+
+To take a message in is to journal what its run receives, in the transaction that says that the message is taken in. No
+code of users runs here: it has its turns afterwards, as with everything that was received first (R1).
+
+A run that cannot take anything in just now (what a turn of it decided is on its way through slow payload codecs) has
+its messages kept back, in order, and holds up nobody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ..journal.errors import JournalError
+from ..journal.fault_points import fault_point
+from ..journal.outbox import Damaged, Message, Post, Taken, taken_of
+from ..journal.run_messages import decode_message
+from .receiving import NotNowError, Receiving
+from .sending import post_of
+
+if TYPE_CHECKING:
+    from .shard import Shard
+
+log = logging.getLogger("everact.runtime")
+
+#: Messages taken in before others have a turn.
+SLICE = 500
+#: Messages read from the journal at a time.
+READ = 1000
+#: Pause before messages that were kept back, or could not be looked at, are tried again, in seconds.
+PAUSE = 0.01
+LONG_PAUSE = 0.5
+
+
+class Courier:
+    """Takes in what runs send to runs of this shard; belongs to the loop's thread."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._receiving = Receiving(shard)
+        self._waiting: deque[Message | Damaged] = deque()
+        self._kept: dict[int, deque[Message]] = {}
+        self._read_to = 0
+        self._is_behind = False
+        self._is_stopped = False
+        self._is_blocked = False
+        self._taken = Taken(0)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Begin with what the journal holds: at a start, and after a failed commit."""
+        self._cancel_timer()
+        self._is_blocked = False
+        self._waiting.clear()
+        self._kept.clear()
+        self._receiving.forget()
+        with self._shard.store.view() as tables:
+            self._taken = taken_of(tables, self._shard.number)
+        self._read_to = self._taken.watermark
+        self._is_behind = True
+        self._read()
+
+    def stop(self) -> None:
+        """Take nothing in any more: the journal keeps it."""
+        self._is_stopped = True
+        self._cancel_timer()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to take in at once."""
+        return bool(self._waiting or self._is_behind) and not (self._is_blocked or self._is_stopped)
+
+    def committed(self, post: Post) -> None:
+        """What a commit has changed in the outbox is durable."""
+        shard = self._shard
+        shard.outbox.acknowledged(post.senders)
+        if post.taken:
+            fault_point("courier.applied")
+        if not self._is_behind:
+            for message in post.sent:
+                if message.destination == shard.number and message.sequence > self._read_to:
+                    self._read_to = message.sequence
+                    self._waiting.append(message)
+        shard.go_on()
+
+    def _read(self) -> None:
+        """Read the next messages of those that were sent before this object knew of them."""
+        found = self._shard.outbox.pending(self._shard.number, self._read_to, READ)
+        self._is_behind = len(found) == READ
+        for message in found:
+            self._read_to = message.sequence
+            if message.sequence not in self._taken:
+                self._waiting.append(message)
+
+    # --- taking in
+
+    def work(self) -> None:
+        """Take in some of what there is; called in the pump, before runs have their turns."""
+        if not self._waiting and self._is_behind:
+            self._read()
+        self._work(SLICE)
+        if self._kept and self._timer is None:
+            self._try_later(PAUSE)
+
+    def take_kept(self, key: int) -> None:
+        """Take in what was kept back for a run, now that it can take it."""
+        kept = self._kept.pop(key, None)
+        if kept and not self._is_stopped:
+            self._waiting.extendleft(reversed(kept))
+            self._work(len(kept))
+
+    def _work(self, count: int) -> None:
+        waiting = self._waiting
+        for _ in range(count):
+            if not waiting:
+                break
+            message = waiting.popleft()
+            try:
+                self._take(message)
+            except (JournalError, OSError) as error:  # a hiccup of the store says nothing about the message
+                waiting.appendleft(message)
+                log.error("messages between runs wait, the journal cannot be read just now: %s", error)  # noqa: TRY400
+                self._is_blocked = True
+                self._cancel_timer()
+                self._try_later(LONG_PAUSE)
+                break
+        self._receiving.flush()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _try_later(self, seconds: float) -> None:
+        if not self._is_stopped:
+            self._timer = self._shard.loop.call_later(seconds, self._try_again)
+
+    def _try_again(self) -> None:
+        self._timer = None
+        self._is_blocked = False
+        kept, self._kept = self._kept, {}
+        for messages in reversed(kept.values()):
+            self._waiting.extendleft(reversed(messages))
+        self._shard.go_on()
+
+    def _take(self, message: Message | Damaged) -> None:
+        """Take one message in: it is applied, refused, kept back or put aside."""
+        shard = self._shard
+        if isinstance(message, Damaged):
+            self._put_aside(message.sequence, message.row, message.error)
+            return
+        fault_point("courier.take.before")
+        try:
+            self._receiving.take(message, decode_message(message.body), self._kept)
+        except NotNowError as later:
+            self._kept.setdefault(later.key, deque()).append(message)
+        except (JournalError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001  (undecodable, or ours: the others go on)
+            self._put_aside(message.sequence, message.body, error)
+            post_of(shard, shard.writer.open).senders.append(message.run_key)
+
+    def _put_aside(self, sequence: int, body: bytes, error: Any) -> None:
+        """A message that cannot be read is nobody's: it is kept for people, and the others go on."""
+        shard = self._shard
+        log.error(
+            "message %d between runs cannot be taken in, and is put aside in the journal: %s: %s",
+            sequence,
+            type(error).__name__,
+            error,
+        )
+        post = post_of(shard, shard.writer.open)
+        post.taken.setdefault(shard.number, []).append(sequence)
+        post.undeliverable.append((shard.number, sequence, body))

@@ -1,0 +1,196 @@
+"""Waiting for many children, and looking at them."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from support.child_workflows import Double, Fails, Waits, status
+from support.clock import ManualClock
+from support.hosting import gate, hosted, settled, tick, until
+
+from everact import workflow
+from everact.exceptions import (
+    WorkflowCancelledError,
+)
+from everact.journal.memory_store import MemoryJournal
+from everact.workflow_texts import print_description, print_list
+
+# --- waiting for many
+
+
+@workflow.defn
+class Together:
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    @workflow.run
+    async def run(self, strategy: object, timeout: float | None) -> list[list[str]]:
+        chosen = workflow.first(int(strategy)) if isinstance(strategy, int) else strategy
+        children = [await workflow.start_child_workflow(Waits, id=f"kid-{n}") for n in range(3)]
+        children.append(await workflow.start_child_workflow(Fails, "no", id="fails"))
+        try:
+            outcomes = await workflow.wait_for_children(children, chosen, timeout=timeout)
+        except TimeoutError as error:
+            return [[str(error)]]
+        return [[outcome.id, outcome.status, str(outcome.result or outcome.error)] for outcome in outcomes]
+
+
+async def outcome_of(strategy, stopped, timeout=None, seconds=0):
+    clock = ManualClock()
+    async with hosted(MemoryJournal(), Together, Waits, Fails, clock=clock) as runtime:
+        parent = await runtime.spawn(Together, strategy, timeout)
+        await until(lambda: runtime._shard.index.find("kid-2"))
+        await settled(runtime)
+        for number in stopped:
+            kid = runtime.ref(f"kid-{number}", Waits)
+            await kid.signal(Waits.tell, "x")
+            await kid.signal(Waits.stop)
+            await settled(runtime)
+        await tick(runtime, clock, seconds)
+        return [tuple(row) for row in await parent.result(timeout=10)]
+
+
+async def test_waiting_for_children_with_each_strategy():
+    fails = ("fails", "failed", "child workflow 'fails' (Fails) failed: Broken: no")
+    got = ("completed", "['x']")
+    assert await outcome_of("all", (2, 0, 1)) == [
+        *((f"kid-{n}", *got) for n in range(3)),
+        fails,
+    ]
+    assert await outcome_of("any", ()) == [*((f"kid-{n}", "running", "None") for n in range(3)), fails]
+    assert await outcome_of(2, (1,)) == [
+        ("kid-0", "running", "None"),
+        ("kid-1", *got),
+        ("kid-2", "running", "None"),
+        fails,
+    ]
+    assert await outcome_of("all", (1,), 60, 61) == [
+        ("wait_for_children: 2 of 4 children have ended within 60, 4 were waited for",)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "text"),
+    [
+        ("some", "strategy must be 'all', 'any' or workflow.first(n), not 'some'"),
+        (5, "wait_for_children is to wait for 5 of 4 children"),
+        (0, "workflow.first: the number of children must be 1 or more, not 0"),
+    ],
+)
+async def test_a_strategy_that_cannot_be(strategy, text):
+    @workflow.defn
+    class Parent:
+        @workflow.run
+        async def run(self) -> str:
+            children = [await workflow.start_child_workflow(Double, n) for n in range(4)]
+            try:
+                chosen = workflow.first(strategy) if isinstance(strategy, int) else strategy
+                await workflow.wait_for_children(children, chosen)
+            except ValueError as error:
+                return str(error)
+            return "never"
+
+    async with hosted(MemoryJournal(), Parent, Double) as runtime:
+        assert await runtime.execute(Parent) == text
+
+
+async def test_the_cancel_of_who_waits_for_children_reaches_them():
+    @workflow.defn
+    class Parent:
+        @workflow.run
+        async def run(self) -> None:
+            kinds = ("wait_cancellation_completed", "abandon", "try_cancel")
+            children = [
+                await workflow.start_child_workflow(
+                    Waits, id=kind, cancellation_type=kind, parent_close_policy="abandon"
+                )
+                for kind in kinds
+            ]
+            await workflow.wait_for_children(children, timeout=timedelta(hours=1))
+
+    async with hosted(MemoryJournal(), Parent, Waits) as runtime:
+        parent = await runtime.spawn(Parent)
+        await until(lambda: runtime._shard.index.find("try_cancel"))
+        await settled(runtime)
+        await parent.cancel()
+        with pytest.raises(WorkflowCancelledError):
+            await parent.result()
+        await settled(runtime)
+        assert await status(runtime, "wait_cancellation_completed") == "cancelled"
+        assert await status(runtime, "try_cancel") == "cancelled"
+        assert await status(runtime, "abandon") == "running"
+
+
+async def test_a_child_with_activities_lives_through_evictions_of_its_parent():
+    slow = gate("slow")
+
+    @workflow.defn
+    class Child:
+        @workflow.run
+        async def run(self, n: int) -> str:
+            return f"{await workflow.execute_activity(slow.fn, str(n))} {n}"
+
+    @workflow.defn
+    class Parent:
+        @workflow.run
+        async def run(self) -> list[str]:
+            return await asyncio.gather(*(workflow.execute_child_workflow(Child, n) for n in range(5)))
+
+    async with hosted(MemoryJournal(), Parent, Child, activities=[slow.fn]) as runtime:
+        parent = await runtime.spawn(Parent)
+        await until(lambda: len(slow.calls) == 5)
+        slow.open.set()
+        assert await parent.result() == [f"through {n}" for n in range(5)]
+
+
+async def test_lists_and_descriptions_show_who_belongs_to_whom(capsys):
+    @workflow.defn
+    class Parent:
+        @workflow.run
+        async def run(self) -> str:
+            info = workflow.info()
+            assert info.parent is None
+            for n in range(5):
+                await workflow.start_child_workflow(
+                    Waits, id=f"kid-{n}", parent_close_policy="request_cancel"
+                )
+            await workflow.execute_child_workflow(Child, id="child")
+            return "done"
+
+    @workflow.defn
+    class Child:
+        @workflow.run
+        async def run(self) -> None:
+            parent = workflow.info().parent
+            assert parent is not None
+            await workflow.wait_condition(lambda: parent.workflow_id != "p")
+
+    journal = MemoryJournal()
+    for _ in range(2):
+        async with hosted(journal, Parent, Child, Waits) as runtime:
+            parent = await runtime.spawn(Parent, id="p", if_running="attach")
+            await until(lambda: runtime._shard.index.find("child"))
+            await settled(runtime)
+            await runtime.ref("kid-1").pause()
+            seen = await parent.describe()
+            assert (seen.parent, seen.parent_id, seen.child_count) == (None, None, 6)
+            assert [child.workflow_id for child in seen.children] == [
+                *(f"kid-{n}" for n in range(5)),
+                "child",
+            ]
+            assert [child.status for child in seen.children][:3] == ["running", "paused", "running"]
+            first = seen.children[0]
+            assert (first.workflow_type, first.close_policy, first.command) == ("Waits", "request_cancel", 1)
+            assert first.run_id == (await runtime.ref("kid-0").describe()).run_id
+            assert seen.waiting_on == "child kid-0; child kid-1 (paused); child kid-2; 3 more children"
+            child = await runtime.ref("child").describe()
+            assert (child.parent.workflow_id, child.parent.run_id) == ("p", seen.run_id)
+            parents = {run.workflow_id: run.parent_id for run in await runtime.list_workflows()}
+            assert parents == {"p": None, "child": "p", **{f"kid-{n}": "p" for n in range(5)}}
+            print_description(seen)
+            out = capsys.readouterr().out
+            assert "children:         6 open\nchild:            kid-0 (Waits, running)\n" in out
+            print_description(child)
+            assert f"parent:           p (run {seen.run_id})\n" in capsys.readouterr().out
+            print_list(await runtime.list_workflows(), 100)
+            assert " parent " in capsys.readouterr().out
