@@ -10,7 +10,8 @@ import struct
 from aiohttp import web
 
 from ..actors.runtime import Runtime
-from .api import Api, refusal
+from .api import Api
+from .calls import refusal
 
 #: How long a connection without a call is kept, in seconds.
 KEEP_ALIVE = 75.0
