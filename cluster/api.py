@@ -28,7 +28,7 @@ from ..actors.updates import WaitForStage
 from ..actors.workflow_actor import WorkflowActor
 from ..journal.events import Header
 from . import activity_api
-from .calls import Call, RefusedError, answer, stream
+from .calls import Bodies, Call, RefusedError, answer, stream
 from .wire import (
     Raw,
     error_document,
@@ -108,6 +108,7 @@ class Api:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._converter = runtime._converter
+        self._bodies = Bodies()
         self._messenger = runtime._direct
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -115,8 +116,11 @@ class Api:
         try:
             path, _, query = request.raw_path.partition("?")
             serve, names = _find(request.method, path)
-            call = Call(request, names, dict(parse_qsl(query, keep_blank_values=True)))
-            return await serve(self, call)
+            call = Call(request, names, dict(parse_qsl(query, keep_blank_values=True)), self._bodies)
+            try:
+                return await serve(self, call)
+            finally:
+                call.release()
         except Exception as error:
             status = error.status if isinstance(error, RefusedError) else status_of(error)
             if status == 500:

@@ -14,6 +14,9 @@ from .wire import to_json
 
 #: Most bytes of a request's body: the arguments of one call, which are bounded by ``PayloadLimits`` too.
 BODY_LIMIT = 64 << 20
+#: Most bytes of all bodies that are in hand at a time, and how long one may take to arrive, in seconds.
+BODIES_LIMIT = 4 * BODY_LIMIT
+BODY_TIME = 60.0
 #: Rows of a list, and records of a history, that are encoded and sent at a time.
 ROWS = 500
 
@@ -28,13 +31,29 @@ class RefusedError(CallRefusedError):
         self.status = status
 
 
+class Bodies:
+    """How many bytes the bodies have that are in hand."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
 class Call:
     """One request: what its path, its query and its body say."""
 
-    def __init__(self, request: web.BaseRequest, names: Mapping[str, str], query: Mapping[str, str]) -> None:
+    def __init__(
+        self, request: web.BaseRequest, names: Mapping[str, str], query: Mapping[str, str], bodies: Bodies
+    ) -> None:
         self.request = request
         self.names = names
         self._query = dict(query)
+        self._bodies = bodies
+        self._size = 0
+
+    def release(self) -> None:
+        """It is answered, and its body forgotten."""
+        self._bodies.size -= self._size
+        self._size = 0
 
     def text(self, name: str) -> str | None:
         """A query parameter, or None."""
@@ -63,10 +82,18 @@ class Call:
     async def body(self, kind: type[T]) -> T:
         """The body of the request, of this form; no body is one without any fields."""
         data = bytearray()
-        while chunk := await self.request.content.readany():
-            data += chunk
-            if len(data) > BODY_LIMIT:
-                raise RefusedError(413, f"the body of a call may have up to {BODY_LIMIT:,} bytes")
+        try:
+            async with asyncio.timeout(BODY_TIME):
+                while chunk := await self.request.content.readany():
+                    data += chunk
+                    self._size += len(chunk)
+                    self._bodies.size += len(chunk)
+                    if len(data) > BODY_LIMIT:
+                        raise RefusedError(413, f"the body of a call may have up to {BODY_LIMIT:,} bytes")
+                    if self._bodies.size > BODIES_LIMIT:
+                        raise RefusedError(503, "this program has very large calls in hand: try again later")
+        except TimeoutError:
+            raise RefusedError(408, f"the body of the call did not arrive within {BODY_TIME:g} s") from None
         try:
             return msgspec.json.decode(bytes(data) or b"{}", type=kind)
         except msgspec.ValidationError as error:
