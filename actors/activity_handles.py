@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from ..journal import events as ev
+from ..journal.failures import Failure
 from ..journal.fold import PendingActivity
 from ..journal.payloads import PayloadConverter
 from ..journal.writer import Raise
@@ -23,6 +24,22 @@ if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor
 
 
+class Completer(Protocol):
+    """Does for handles what they are asked for: here in the runtime's process, elsewhere through its door."""
+
+    async def complete(self, token: TaskToken, result: Any) -> None:
+        """The activity has this result."""
+
+    async def fail(self, token: TaskToken, failure: Failure) -> None:
+        """The attempt has failed."""
+
+    async def report_cancelled(self, token: TaskToken) -> None:
+        """The activity has stopped without a result."""
+
+    async def heartbeat(self, token: TaskToken, details: tuple[Any, ...]) -> None:
+        """The activity is alive, and has come so far."""
+
+
 class AsyncActivityHandle:
     """Completes an attempt whose code has ended with ``activity.raise_complete_async()``, or still runs.
 
@@ -30,10 +47,8 @@ class AsyncActivityHandle:
     after a ``CommitUnknownError`` repeat the call, and take ``ActivityNotPendingError`` as a yes.
     """
 
-    def __init__(
-        self, open_shard: Callable[[], Shard], converter: PayloadConverter, token: TaskToken
-    ) -> None:
-        self._open = open_shard
+    def __init__(self, completer: Completer, converter: PayloadConverter, token: TaskToken) -> None:
+        self._completer = completer
         self._converter = converter
         self._token = token
 
@@ -50,15 +65,7 @@ class AsyncActivityHandle:
             PayloadEncodeError: The result does not fit the activity's hint, or has no stored form.
             CommitUnknownError: Whether it is durable is unknown.
         """
-        actor, pending, reply = await self._find()
-        name = pending.scheduled.activity_type
-        definition = actor.shard.activities.get(name)
-        if definition is None:
-            payload = self._converter.encode(result, where=f"result of activity {name}")
-        else:
-            payload = definition.codec.encode_result(self._converter, result)
-        actor.shard.dispatcher.complete(actor, pending, payload, reply)
-        await reply
+        await self._completer.complete(self._token, result)
 
     async def fail(self, error: BaseException) -> None:
         """The attempt has failed; its retry policy decides whether there is another one.
@@ -70,12 +77,7 @@ class AsyncActivityHandle:
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"fail() takes the error itself, not {error!r}")
-        actor, pending, reply = await self._find()
-        failure = failure_of(error, self._converter)
-        if failure.kind != "timeout":
-            failure = with_source(failure, *_source(pending))
-        actor.shard.dispatcher.complete(actor, pending, failure, reply)
-        await reply
+        await self._completer.fail(self._token, failure_of(error, self._converter))
 
     async def report_cancelled(self) -> None:
         """The activity has stopped without a result.
@@ -87,10 +89,7 @@ class AsyncActivityHandle:
             WorkflowNotFoundError: The journal has no such run.
             CommitUnknownError: Whether it is durable is unknown.
         """
-        actor, pending, reply = await self._find()
-        failure = with_source(CANCELLED, *_source(pending))
-        actor.shard.dispatcher.complete(actor, pending, failure, reply)
-        await reply
+        await self._completer.report_cancelled(self._token)
 
     async def heartbeat(self, *details: Any) -> None:
         """The activity is alive, and has come so far; details are durable when this returns.
@@ -103,7 +102,64 @@ class AsyncActivityHandle:
             PayloadTooLargeError: The details are over the limit.
             CommitUnknownError: Whether the details are durable is unknown.
         """
-        actor, pending, reply = await self._find()
+        await self._completer.heartbeat(self._token, details)
+
+
+def meant_token(
+    task_token: str | None, workflow_id: str | None, command: int | None, run_id: str | None
+) -> TaskToken:
+    """Which attempt a caller means; errors as of ``activity_handle``."""
+    if task_token is not None:
+        if workflow_id is not None or command is not None or run_id is not None:
+            raise TypeError("activity_handle() takes a task token or the ids, not both")
+        return parse_token(task_token)
+    if workflow_id is None or command is None:
+        raise TypeError("activity_handle() needs a task token, or workflow_id and command")
+    return TaskToken(
+        check_workflow_id(workflow_id),
+        "" if run_id is None else check_text("run_id", run_id),
+        positive_count("command", command),
+        0,
+    )
+
+
+class ActivityCompleter:
+    """Completes attempts of the runs of one shard."""
+
+    def __init__(self, open_shard: Callable[[], Shard], converter: PayloadConverter) -> None:
+        self._open = open_shard
+        self._converter = converter
+
+    async def complete(self, token: TaskToken, result: Any) -> None:
+        """See ``AsyncActivityHandle.complete``."""
+        actor, pending, reply = await self._find(token)
+        name = pending.scheduled.activity_type
+        definition = actor.shard.activities.get(name)
+        if definition is None:
+            payload = self._converter.encode(result, where=f"result of activity {name}")
+        else:
+            payload = definition.codec.encode_result(self._converter, result)
+        actor.shard.dispatcher.complete(actor, pending, payload, reply)
+        await reply
+
+    async def fail(self, token: TaskToken, failure: Failure) -> None:
+        """See ``AsyncActivityHandle.fail``."""
+        actor, pending, reply = await self._find(token)
+        if failure.kind != "timeout":
+            failure = with_source(failure, *_source(pending))
+        actor.shard.dispatcher.complete(actor, pending, failure, reply)
+        await reply
+
+    async def report_cancelled(self, token: TaskToken) -> None:
+        """See ``AsyncActivityHandle.report_cancelled``."""
+        actor, pending, reply = await self._find(token)
+        failure = with_source(CANCELLED, *_source(pending))
+        actor.shard.dispatcher.complete(actor, pending, failure, reply)
+        await reply
+
+    async def heartbeat(self, token: TaskToken, details: tuple[Any, ...]) -> None:
+        """See ``AsyncActivityHandle.heartbeat``."""
+        actor, pending, reply = await self._find(token)
         command = pending.scheduled.command
         attempt = actor.attempts.get(command)
         if attempt is not None:
@@ -127,9 +183,8 @@ class AsyncActivityHandle:
                 f"the work, then call report_cancelled()"
             )
 
-    async def _find(self) -> tuple[WorkflowActor, PendingActivity, asyncio.Future[Any]]:
+    async def _find(self, token: TaskToken) -> tuple[WorkflowActor, PendingActivity, asyncio.Future[Any]]:
         """The run, the activity that it waits for, and a future for the answer."""
-        token = self._token
         shard = self._open()
         actor = shard.find(token.workflow_id, token.run_id or None)
         pending = actor.state.activities.get(token.command)
@@ -185,19 +240,8 @@ class ActivityAccess:
             TypeError: Neither or both are given, or they are of the wrong type.
             ValueError: The text is no task token.
         """
-        if task_token is not None:
-            if workflow_id is not None or command is not None or run_id is not None:
-                raise TypeError("activity_handle() takes a task token or the ids, not both")
-            return AsyncActivityHandle(self._open, self._converter, parse_token(task_token))
-        if workflow_id is None or command is None:
-            raise TypeError("activity_handle() needs a task token, or workflow_id and command")
-        token = TaskToken(
-            check_workflow_id(workflow_id),
-            "" if run_id is None else check_text("run_id", run_id),
-            positive_count("command", command),
-            0,
-        )
-        return AsyncActivityHandle(self._open, self._converter, token)
+        token = meant_token(task_token, workflow_id, command, run_id)
+        return AsyncActivityHandle(ActivityCompleter(self._open, self._converter), self._converter, token)
 
     def activity_slots(self) -> ActivityPoolInfo:
         """How many activities run and wait for a slot just now, and which threads were given up."""

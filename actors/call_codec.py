@@ -258,6 +258,17 @@ class CallCodec:
             prepared = self._prepare(converter)
         return prepared.encode_result(value, self._result_where)
 
+    def result_value(self, converter: PayloadConverter, payload: Payload) -> Any:
+        """Check and decode a result that came from another process.
+
+        Raises:
+            PayloadEncodeError: It does not fit the return hint; as of ``encode_result``.
+        """
+        try:
+            return self.decode_result(converter, payload)
+        except PayloadDecodeError as error:
+            raise PayloadEncodeError(error.message, error.where, error.path) from None
+
     def result_decoder(self, converter: PayloadConverter) -> Callable[[Payload], Any]:
         """``decode_result`` for this converter as a function of the payload alone."""
         prepared = self._prepared

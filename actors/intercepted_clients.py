@@ -23,8 +23,9 @@ from .interceptors import (
 
 if TYPE_CHECKING:
     from ..journal.events import Header
-    from .descriptions import WorkflowDescription, WorkflowSummary
+    from .descriptions import WorkflowDescription
     from .handles import ActorRef, WorkflowHandle
+    from .listing import WorkflowListing
     from .updates import UpdateHandle, WaitForStage
 
 
@@ -35,9 +36,7 @@ class Sender(Protocol):
         self, workflow: Any, args: Sequence[Any], options: dict[str, Any], headers: tuple[Header, ...] = ()
     ) -> WorkflowHandle[Any, Any]: ...
 
-    async def _list_workflows(
-        self, workflow_type: str | None, status: str | None, limit: int | None
-    ) -> list[WorkflowSummary]: ...
+    def _list_workflows(self, asked: ListWorkflowsInput) -> WorkflowListing: ...
 
     async def _count_workflows(self, workflow_type: str | None, status: str | None) -> int: ...
 
@@ -144,8 +143,8 @@ class _Root(ClientOutboundInterceptor):
         found: WorkflowDescription = await self._messenger.describe(input.handle)
         return found
 
-    async def list_workflows(self, input: ListWorkflowsInput) -> list[WorkflowSummary]:  # noqa: A002
-        return await self._sender._list_workflows(input.workflow_type, input.status, input.limit)
+    def list_workflows(self, input: ListWorkflowsInput) -> WorkflowListing:  # noqa: A002
+        return self._sender._list_workflows(input)
 
     async def count_workflows(self, input: CountWorkflowsInput) -> int:  # noqa: A002
         return await self._sender._count_workflows(input.workflow_type, input.status)

@@ -18,9 +18,10 @@ from .options import check_text
 if TYPE_CHECKING:
     from .activity import ActivityInfo
     from .definitions import HandlerDefinition
-    from .descriptions import WorkflowDescription, WorkflowSummary
+    from .descriptions import WorkflowDescription
     from .event_loop import TimerHandle
     from .handles import ActorRef, WorkflowHandle
+    from .listing import WorkflowListing
     from .typing import ActivityHandle
     from .updates import WaitForStage
     from .workflow import WorkflowInfo
@@ -330,6 +331,8 @@ class ListWorkflowsInput:
     workflow_type: str | None
     status: str | None
     limit: int | None
+    page_size: int
+    next_page_token: str | None
 
 
 @dataclass
@@ -374,9 +377,9 @@ class ClientOutboundInterceptor:
         """``describe``."""
         return await self.next.describe_workflow(input)
 
-    async def list_workflows(self, input: ListWorkflowsInput) -> list[WorkflowSummary]:  # noqa: A002
-        """``list_workflows``."""
-        return await self.next.list_workflows(input)
+    def list_workflows(self, input: ListWorkflowsInput) -> WorkflowListing:  # noqa: A002
+        """``list_workflows``, which reads nothing yet: no coroutine."""
+        return self.next.list_workflows(input)
 
     async def count_workflows(self, input: CountWorkflowsInput) -> int:  # noqa: A002
         """``count_workflows``."""

@@ -11,7 +11,8 @@ from ..journal.rewrite import Rewritten
 from .descriptions import WorkflowSummary, summary
 from .housekeeping import SLICE
 from .interceptors import ClientOutboundInterceptor, CountWorkflowsInput, ListWorkflowsInput
-from .options import check_status, positive_count, selection_of
+from .listing import PAGE_SIZE, WorkflowListing, WorkflowPage, key_of, token_of
+from .options import check_status, selection_of
 
 if TYPE_CHECKING:
     from .shard import Shard
@@ -23,10 +24,16 @@ class JournalAccess:
     _open: Callable[[], Shard]
     _clients: ClientOutboundInterceptor | None
 
-    async def list_workflows(
-        self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
-    ) -> list[WorkflowSummary]:
-        """List durable runs, newest first.
+    def list_workflows(
+        self,
+        *,
+        workflow_type: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        page_size: int = PAGE_SIZE,
+        next_page_token: str | None = None,
+    ) -> WorkflowListing:
+        """List durable runs, newest first: ``async for`` goes through them, ``await`` gives a list of all.
 
         Among many runs others have their turns meanwhile: each run is as it is when it is looked at, and those that
         start later are left out.
@@ -35,31 +42,37 @@ class JournalAccess:
             workflow_type: Only this type.
             status: Only this status: running, completed, failed, cancelled, terminated, quarantined, held, paused.
             limit: At most so many, 1 or more.
+            page_size: How many are read at a time, 1 to 1,000.
+            next_page_token: Go on behind an earlier list, which has this token.
 
         Raises:
-            TypeError: The limit is no int.
-            ValueError: The limit is not positive, or the status is unknown.
+            TypeError: The limit or the size is no int.
+            ValueError: The limit or the size is not positive or too large, the status is unknown, or the token is none.
         """
+        asked = ListWorkflowsInput(workflow_type, status, limit, page_size, next_page_token)
         if self._clients is None:
-            return await self._list_workflows(workflow_type, status, limit)
-        return await self._clients.list_workflows(ListWorkflowsInput(workflow_type, status, limit))
+            return self._list_workflows(asked)
+        return self._clients.list_workflows(asked)
 
-    async def _list_workflows(
-        self, workflow_type: str | None, status: str | None, limit: int | None
-    ) -> list[WorkflowSummary]:
+    def _list_workflows(self, asked: ListWorkflowsInput) -> WorkflowListing:
+        workflow_type, status = asked.workflow_type, asked.status
+
+        async def read(size: int | None, token: str | None) -> WorkflowPage:
+            found: list[WorkflowSummary] = []
+            last = before = key_of(token)
+            for number, row in enumerate(self._open().index.newest_first(before), 1):
+                if not number % SLICE:
+                    await asyncio.sleep(0)
+                    self._open()
+                last = row.key
+                if workflow_type in (None, row.workflow_type) and status in (None, row.status):
+                    found.append(summary(row))
+                    if len(found) == size:
+                        return WorkflowPage(found, token_of(last))
+            return WorkflowPage(found, None)
+
         check_status(status)
-        if limit is not None:
-            positive_count("limit", limit)
-        found: list[WorkflowSummary] = []
-        for number, row in enumerate(self._open().index.newest_first(), 1):
-            if limit is not None and len(found) >= limit:
-                break
-            if not number % SLICE:
-                await asyncio.sleep(0)
-                self._open()
-            if workflow_type in (None, row.workflow_type) and status in (None, row.status):
-                found.append(summary(row))
-        return found
+        return WorkflowListing(read, asked.limit, asked.page_size, asked.next_page_token, at_once=None)
 
     async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count durable runs; arguments and errors as for ``list_workflows``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -17,6 +16,7 @@ from ..journal.run_row import RunRow
 from . import descriptions
 from .call_errors import WorkflowNotFoundError
 from .descriptions import History, WorkflowDescription, WorkflowSummary, summary
+from .listing import WorkflowPage, key_of, token_of
 from .messenger import result_of
 from .options import check_status, positive_count
 
@@ -62,22 +62,34 @@ class JournalReader:
                     raise
 
     def list_workflows(
-        self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
-    ) -> list[WorkflowSummary]:
-        """List runs, newest first; as ``Runtime.list_workflows``."""
+        self,
+        *,
+        workflow_type: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        next_page_token: str | None = None,
+    ) -> WorkflowPage:
+        """List runs, newest first, in one page; arguments and errors as of ``Runtime.list_workflows``."""
         check_status(status)
         if limit is not None:
             positive_count("limit", limit)
+        before = key_of(next_page_token)
 
-        def look(index: RunIndex) -> list[WorkflowSummary]:
-            wanted = (
-                summary(row)
-                for row in index.newest_first()
-                if workflow_type in (None, row.workflow_type) and status in (None, row.status)
-            )
-            return list(islice(wanted, limit))
+        def look(index: RunIndex) -> WorkflowPage:
+            found: list[WorkflowSummary] = []
+            for row in index.newest_first(before):
+                if workflow_type in (None, row.workflow_type) and status in (None, row.status):
+                    found.append(summary(row))
+                    if len(found) == limit:
+                        return WorkflowPage(found, token_of(row.key))
+            return WorkflowPage(found, None)
 
         return self._read(look)
+
+    def by_key(self, key: int) -> WorkflowSummary | None:
+        """The run with this key, or None."""
+        row = self._read(lambda index: index.row(key))
+        return None if row is None else summary(row)
 
     def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count runs; as ``Runtime.count_workflows``."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -40,7 +40,7 @@ from .publishing import check_key, encode_any
 from .repeats import said
 from .request_digests import request_digest
 from .stalls import refuse_stalled
-from .updates import UpdateHandle, WaitForStage
+from .updates import UpdateHandle, WaitForStage, check_stage
 from .workflow_actor import WorkflowActor
 
 if TYPE_CHECKING:
@@ -130,17 +130,20 @@ class Messenger:
         headers: tuple[ev.Header, ...] = (),
     ) -> UpdateHandle[Any]:
         """Send an update, and wait until it is accepted or answered."""
-        if stage not in get_args(WaitForStage):
-            raise ValueError(f"wait_for_stage must be 'accepted' or 'completed', not {stage!r}")
+        check_stage(stage)
         actor, event, found = self._update(ref, handler, args, request_id, headers)
         finish = partial(self._answer, actor, event.name, found)
         reply = UpdateReply(self._open().loop)
         self._check_size(actor, event)
         actor.put(event, reply)
-        await asyncio.wait(
-            [reply] if stage == "completed" else [reply, reply.accepted],
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        try:
+            await asyncio.wait(
+                [reply] if stage == "completed" else [reply, reply.accepted],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        except BaseException:
+            reply.cancel()  # nobody will ask for it: the run need not stay in memory for that
+            raise
         if reply.done():
             answer = reply.result()
             if type(answer) is ev.UpdateFailed and answer.rejected:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, get_args
 
 from .typing import R
 
 #: How long ``start_update`` waits: until the update is accepted, or until its handler is done.
 WaitForStage = Literal["accepted", "completed"]
+
+
+def check_stage(stage: object) -> None:
+    """Refuse what is no stage.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if stage not in get_args(WaitForStage):
+        raise ValueError(f"wait_for_stage must be 'accepted' or 'completed', not {stage!r}")
 
 
 class UpdateHandle(Generic[R]):
@@ -19,7 +29,8 @@ class UpdateHandle(Generic[R]):
         workflow_id: Of the run.
         run_id: The run that accepted it.
         name: Of its handler.
-        request_id: As it was given; a repeat with it gets the same answer, also after a restart.
+        request_id: As it was given, or as a client has made it; a repeat with it gets the same answer, also after a
+            restart.
     """
 
     def __init__(

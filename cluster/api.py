@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -21,12 +21,14 @@ from ..actors.call_codec import CallCodec
 from ..actors.call_errors import WorkflowTypeError
 from ..actors.errors import ResultTimeoutError
 from ..actors.handles import WorkflowHandle
-from ..actors.interceptors import header_records
+from ..actors.interceptors import ListWorkflowsInput, header_records
 from ..actors.options import QUERY_TIMEOUT
 from ..actors.runtime import Runtime
+from ..actors.updates import WaitForStage
 from ..actors.workflow_actor import WorkflowActor
 from ..journal.events import Header
-from .errors import CallRefusedError
+from . import activity_api
+from .calls import Bodies, Call, RefusedError, answer, stream
 from .wire import (
     Raw,
     error_document,
@@ -41,12 +43,8 @@ from .wire import (
 
 log = logging.getLogger("everact.runtime")
 
-#: Most bytes of a request's body: the arguments of one call, which are bounded by ``PayloadLimits`` too.
-BODY_LIMIT = 64 << 20
-#: Rows of a list, and records of a history, that are encoded and sent at a time.
-ROWS = 500
-
-T = TypeVar("T")
+#: Runs of a page when the caller does not say.
+PAGE = 100
 
 
 class Start(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,6 +72,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
         timeout: For queries: limit in seconds.
         wait: For updates: answer ``{"done": false}`` after so many seconds, for a repeat with the same request id.
         headers: As of ``Start``.
+        wait_for_stage: For updates: ``accepted`` to be answered once it is accepted, ``completed`` once it is done.
     """
 
     args: list[Raw] = []
@@ -81,6 +80,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     timeout: float | None = None
     wait: float | None = None
     headers: dict[str, Raw] = {}
+    wait_for_stage: WaitForStage = "completed"
 
 
 class Control(msgspec.Struct, forbid_unknown_fields=True):
@@ -102,65 +102,13 @@ class Redrive(msgspec.Struct, forbid_unknown_fields=True):
     number: int
 
 
-class _RefusedError(CallRefusedError):
-    """A refusal with its own HTTP status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class Call:
-    """One request: what its path, its query and its body say."""
-
-    def __init__(self, request: web.BaseRequest, names: Mapping[str, str], query: Mapping[str, str]) -> None:
-        self.request = request
-        self.names = names
-        self._query = dict(query)
-
-    def text(self, name: str) -> str | None:
-        """A query parameter, or None."""
-        return self._query.pop(name, None)
-
-    def seconds(self, name: str) -> float | None:
-        """A query parameter that is a number of seconds, or None."""
-        text = self.text(name)
-        try:
-            return None if text is None else float(text)
-        except ValueError:
-            raise _RefusedError(400, f"{name} must be a number of seconds, not {text!r}") from None
-
-    def count(self, name: str) -> Any:
-        """A query parameter that is a number; other text stays text, for who checks it."""
-        text = self.text(name)
-        return int(text) if text is not None and text.removeprefix("-").isdecimal() else text
-
-    def no_more(self) -> None:
-        """Refuse parameters that nobody has asked for."""
-        if self._query:
-            raise _RefusedError(400, f"unknown query parameter {min(self._query)!r}")
-
-    async def body(self, kind: type[T]) -> T:
-        """The body of the request, of this form; no body is one without any fields."""
-        data = bytearray()
-        while chunk := await self.request.content.readany():
-            data += chunk
-            if len(data) > BODY_LIMIT:
-                raise _RefusedError(413, f"the body of a call may have up to {BODY_LIMIT:,} bytes")
-        try:
-            return msgspec.json.decode(bytes(data) or b"{}", type=kind)
-        except msgspec.ValidationError as error:
-            raise _RefusedError(400, f"the body of the call does not fit: {error}") from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _RefusedError(400, f"the body of the call is no JSON: {error}") from None
-
-
 class Api:
     """Serves the calls of other processes on one runtime, in its event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._converter = runtime._converter
+        self._bodies = Bodies()
         self._messenger = runtime._direct
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -168,13 +116,16 @@ class Api:
         try:
             path, _, query = request.raw_path.partition("?")
             serve, names = _find(request.method, path)
-            call = Call(request, names, dict(parse_qsl(query, keep_blank_values=True)))
-            return await serve(self, call)
+            call = Call(request, names, dict(parse_qsl(query, keep_blank_values=True)), self._bodies)
+            try:
+                return await serve(self, call)
+            finally:
+                call.release()
         except Exception as error:
-            status = error.status if isinstance(error, _RefusedError) else status_of(error)
+            status = error.status if isinstance(error, RefusedError) else status_of(error)
             if status == 500:
                 log.exception("a call from another process failed: %s %s", request.method, request.raw_path)
-            return _answer({"error": error_document(error, self._converter)}, status)
+            return answer({"error": error_document(error, self._converter)}, status)
 
     # --- the runtime
 
@@ -182,7 +133,7 @@ class Api:
         """What runs here."""
         call.no_more()
         runtime = self._runtime
-        return _answer(
+        return answer(
             {
                 "name": runtime.name,
                 "version": __version__,
@@ -192,17 +143,20 @@ class Api:
         )
 
     async def list_workflows(self, call: Call) -> web.StreamResponse:
-        """Runs, newest first."""
-        kind, status, limit = call.text("type"), call.text("status"), call.count("limit")
+        """A page of the runs, newest first."""
+        kind, status, token = call.text("type"), call.text("status"), call.text("next_page_token")
+        size = call.count("page_size", PAGE)
         call.no_more()
-        found = await self._runtime._list_workflows(kind, status, limit)
-        return await _stream(call.request, b'{"workflows":[', map(summary_document, found))
+        asked = ListWorkflowsInput(kind, status, None, size, token)
+        page = await anext(self._runtime._list_workflows(asked).pages())
+        head = b'{"next_page_token":' + to_json(page.next_page_token) + b',"workflows":['
+        return await stream(call.request, head, map(summary_document, page.workflows))
 
     async def count_workflows(self, call: Call) -> web.Response:
         """How many runs there are."""
         kind, status = call.text("type"), call.text("status")
         call.no_more()
-        return _answer({"count": await self._runtime._count_workflows(kind, status)})
+        return answer({"count": await self._runtime._count_workflows(kind, status)})
 
     async def start(self, call: Call) -> web.Response:
         """Start a run."""
@@ -213,7 +167,7 @@ class Api:
         headers = _headers(body.headers)
         start = self._runtime._start_workflow  # it checks the options
         handle = await start(definition.name, args, body.options, headers)
-        return _answer(
+        return answer(
             {
                 "workflow_id": handle.workflow_id,
                 "run_id": handle.run_id,
@@ -259,20 +213,20 @@ class Api:
     async def describe(self, call: Call) -> web.Response:
         """Everything known of a run."""
         handle, _ = self._run(call)
-        return _answer(summary_document(await handle.describe()))
+        return answer(summary_document(await handle.describe()))
 
     async def all_published(self, call: Call) -> web.Response:
         """What a run has published."""
         handle, _ = self._run(call)
         found = await self._messenger.all_published(handle)
-        return _answer({"published": {key: value_of(payload, key) for key, payload in found.items()}})
+        return answer({"published": {key: value_of(payload, key) for key, payload in found.items()}})
 
     async def published(self, call: Call) -> web.Response:
         """One value of what a run has published."""
         handle, _ = self._run(call)
         key = call.names["name"]
         payload = (await self._messenger.all_published(handle, key)).get(key)
-        return _answer(
+        return answer(
             {"value": None if payload is None else value_of(payload, f"value published as {key!r}")}
         )
 
@@ -280,14 +234,14 @@ class Api:
         """All records of a run."""
         handle, _ = self._run(call)
         found = await handle.fetch_history()
-        return await _stream(call.request, history_head(found), history_rows(found))
+        return await stream(call.request, history_head(found), history_rows(found))
 
     async def signal(self, call: Call) -> web.Response:
         """Send a signal."""
         handle, _codec, body, args = await self._message(call, "signal")
         headers = _headers(body.headers)
         await self._messenger.signal(handle, call.names["name"], args, body.request_id, headers)
-        return _answer({})
+        return answer({})
 
     async def query(self, call: Call) -> web.Response:
         """Ask a query."""
@@ -295,31 +249,38 @@ class Api:
         name = call.names["name"]
         limit = QUERY_TIMEOUT if body.timeout is None else body.timeout
         value = await self._messenger.query(handle, name, args, limit, _headers(body.headers))
-        return _answer({"result": self._value(codec, value, f"result of query {name}")})
+        return answer({"result": self._value(codec, value, f"result of query {name}")})
 
     async def update(self, call: Call) -> web.Response:
-        """Send an update, and wait for its answer."""
+        """Send an update, and wait until it is accepted, or for its answer."""
         handle, codec, body, args = await self._message(call, "update")
         name = call.names["name"]
         if body.wait is not None and not body.request_id:
-            raise _RefusedError(400, "wait needs a request_id: the answer is asked for again with it")
+            raise RefusedError(400, "wait needs a request_id: the answer is asked for again with it")
+        stage = body.wait_for_stage
         waiting = asyncio.timeout(body.wait)
         try:
             async with waiting:
-                headers = _headers(body.headers)
-                value = await self._messenger.update(handle, name, args, body.request_id, headers)
+                started = await self._messenger.start_update(
+                    handle, name, args, body.request_id, stage, headers=_headers(body.headers)
+                )
+                if stage == "accepted":
+                    done = started.done()
+                    started._answer.cancel()  # it is asked for by a repeat; the run need not stay in memory
+                    return answer({"accepted": True, "done": done, "run_id": started.run_id})
+                value = await started.result()
         except TimeoutError:
             if not waiting.expired():
                 raise
-            return _answer({"done": False})
-        return _answer({"done": True, "result": self._value(codec, value, f"result of update {name}")})
+            return answer({"accepted": False, "done": False} if stage == "accepted" else {"done": False})
+        return answer({"done": True, "result": self._value(codec, value, f"result of update {name}")})
 
     async def redrive(self, call: Call) -> web.Response:
         """Deliver a dead letter again."""
         body = await call.body(Redrive)
         handle, _ = self._run(call)
         await handle.redrive(body.number)
-        return _answer({})
+        return answer({})
 
     async def result(self, call: Call) -> web.Response:
         """Wait for a run's result."""
@@ -331,9 +292,9 @@ class Api:
             value = await handle.result(timeout=wait, on_stall=on_stall)  # type: ignore[arg-type]
         except ResultTimeoutError:
             seen = await handle.describe()
-            return _answer({"done": False, "run_id": handle.run_id, "waiting_on": seen.waiting_on})
+            return answer({"done": False, "run_id": handle.run_id, "waiting_on": seen.waiting_on})
         result = self._value(codec, value, f"result of {handle.workflow_id}")
-        return _answer({"done": True, "run_id": handle.run_id, "result": result})
+        return answer({"done": True, "run_id": handle.run_id, "result": result})
 
 
 def _headers(given: Mapping[str, Raw]) -> tuple[Header, ...]:
@@ -350,7 +311,7 @@ def _control(verb: str) -> Serve:
         body = await call.body(Control)
         handle, _ = api._run(call)
         await getattr(handle, verb)(body.reason)
-        return _answer({})
+        return answer({})
 
     return serve
 
@@ -362,7 +323,18 @@ def _status_control(verb: str) -> Serve:
         body = await call.body(StatusControl)
         handle, _ = api._run(call)
         await getattr(handle, verb)(body.reason, request_id=body.request_id)
-        return _answer({})
+        return answer({})
+
+    return serve
+
+
+def _attempt(verb: str) -> Serve:
+    """What is said of an attempt that is worked on outside."""
+
+    async def serve(api: Api, call: Call) -> web.Response:
+        call.no_more()
+        await activity_api.VERBS[verb](api._runtime, call)
+        return answer({})
 
     return serve
 
@@ -394,6 +366,7 @@ ROUTES = (
     Route("POST", "/v1/workflows/{id}/resume", _status_control("resume")),
     Route("POST", "/v1/workflows/{id}/release", _status_control("release")),
     Route("POST", "/v1/workflows/{id}/redrive", Api.redrive),
+    *(Route("POST", f"/v1/activities/{verb}", _attempt(verb)) for verb in activity_api.VERBS),
 )
 
 _PARTS = [(route, route.path.split("/")) for route in ROUTES]
@@ -415,38 +388,13 @@ def _find(method: str, path: str) -> tuple[Serve, dict[str, str]]:
                 }
             methods.append(route.method)
     if methods:
-        raise _RefusedError(405, f"{path} takes {' and '.join(methods)}, not {method}")
+        raise RefusedError(405, f"{path} takes {' and '.join(methods)}, not {method}")
     known = ", ".join(dict.fromkeys(route.path for route in ROUTES))
-    raise _RefusedError(404, f"there is no {path} here; this Everact {__version__} has {known}")
+    raise RefusedError(404, f"there is no {path} here; this Everact {__version__} has {known}")
 
 
 def _unquoted(part: str) -> str:
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:
-        raise _RefusedError(400, f"{part!r} in the path is not valid UTF-8") from None
-
-
-def _answer(document: Mapping[str, Any], status: int = 200) -> web.Response:
-    return web.Response(body=to_json(document), status=status, content_type="application/json")
-
-
-def refusal(status: int, message: str) -> web.Response:
-    """The answer to a call that does not get as far as the API."""
-    return _answer({"error": {"type": CallRefusedError.__name__, "message": message}}, status)
-
-
-async def _stream(request: web.BaseRequest, head: bytes, rows: Iterable[Any]) -> web.StreamResponse:
-    """Send rows a few at a time, so that neither many rows nor a slow client hold the loop."""
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    await response.prepare(request)
-    batch: list[bytes] = []
-    between = head
-    for row in rows:
-        batch.append(to_json(row))
-        if len(batch) == ROWS:
-            await response.write(between + b",".join(batch))
-            await asyncio.sleep(0)
-            between, batch = b",", []
-    await response.write((between if batch or between is head else b"") + b",".join(batch) + b"]}")
-    return response
+        raise RefusedError(400, f"{part!r} in the path is not valid UTF-8") from None

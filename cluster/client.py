@@ -25,9 +25,11 @@ from ..actors.interceptors import (
     StartWorkflowInput,
     check_interceptors,
 )
+from ..actors.listing import PAGE_SIZE, WorkflowListing, WorkflowPage
 from ..actors.options import (
     StartOptions,
     check_request_id,
+    check_status,
     check_text,
     check_workflow_id,
     each_of,
@@ -41,14 +43,35 @@ from ..journal.payloads import PayloadConverter
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from .connection import Connection
 from .remote import RemoteMessenger, with_headers
-from .wire import from_json
+from .remote_activities import RemoteActivityAccess
+
+
+class _Started(msgspec.Struct):
+    """The answer to a start."""
+
+    workflow_id: str
+    run_id: str
+
+
+class _Count(msgspec.Struct):
+    """How many runs there are."""
+
+    count: int
+
+
+class _Page(msgspec.Struct):
+    """A page of a list as it travels."""
+
+    workflows: list[WorkflowSummary]
+    next_page_token: str | None
+
 
 #: How long a call may take, a restart of the program included.
 TIMEOUT = timedelta(seconds=30)
 _PREFIX = "unix:"
 
 
-class Client:
+class Client(RemoteActivityAccess):
     """Talks to the ``Runtime`` of another process; made by ``connect``, and used in that event loop.
 
     Use it as ``async with await Client.connect(...) as client``, or call ``close``. Handles are those of the runtime.
@@ -58,6 +81,8 @@ class Client:
     """
 
     _make_messenger = RemoteMessenger
+    #: Called with a text when the program does not answer; None: it is logged.
+    _say: Callable[[str], None] | None = None
 
     def __init__(
         self,
@@ -105,10 +130,9 @@ class Client:
         seconds = microseconds("timeout", timeout) / 1_000_000
         checked = check_interceptors(each_of("interceptors", interceptors))
         converter = PayloadConverter(converters=converters)
-        connection = Connection(journal, seconds, converter)
+        connection = Connection(journal, seconds, converter, cls._say)
         try:
-            about = from_json(await connection.call("GET", again=False))
-            return cls(about["name"], connection, converter, checked)
+            return cls(await connection.connect(), connection, converter, checked)
         except BaseException:
             await connection.close()
             raise
@@ -173,9 +197,11 @@ class Client:
             options["id"] = random_id()
         options["request_id"] = check_request_id(options.get("request_id")) or random_id()
         body = {"workflow": name, "args": values, "options": options, **with_headers(headers)}
-        started = from_json(await self._connection.call("POST", "workflows", body=body))
+        repeat = {"id": options["id"], "request_id": options["request_id"]}
+        data = await self._connection.call("POST", "workflows", body=body, repeat=repeat)
+        started = self._connection.read(data, _Started)
         handle: WorkflowHandle[Any, Any] = WorkflowHandle(
-            self._messenger, started["workflow_id"], started["run_id"], definition
+            self._messenger, started.workflow_id, started.run_id, definition
         )
         return handle
 
@@ -207,20 +233,35 @@ class Client:
         )
         return handle
 
-    async def list_workflows(
-        self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
-    ) -> list[WorkflowSummary]:
-        """List durable runs, newest first; as ``Runtime.list_workflows``."""
+    def list_workflows(
+        self,
+        *,
+        workflow_type: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        page_size: int = PAGE_SIZE,
+        next_page_token: str | None = None,
+    ) -> WorkflowListing:
+        """List durable runs, newest first; as ``Runtime.list_workflows``. One page at a time is in memory."""
+        asked = ListWorkflowsInput(workflow_type, status, limit, page_size, next_page_token)
         if self._clients is None:
-            return await self._list_workflows(workflow_type, status, limit)
-        return await self._clients.list_workflows(ListWorkflowsInput(workflow_type, status, limit))
+            return self._list_workflows(asked)
+        return self._clients.list_workflows(asked)
 
-    async def _list_workflows(
-        self, workflow_type: str | None, status: str | None, limit: int | None
-    ) -> list[WorkflowSummary]:
-        query = {"type": workflow_type, "status": status, "limit": limit}
-        data = await self._connection.call("GET", "workflows", query=query)
-        return msgspec.json.decode(data, type=dict[str, list[WorkflowSummary]])["workflows"]
+    def _list_workflows(self, asked: ListWorkflowsInput) -> WorkflowListing:
+        async def read(size: int | None, token: str | None) -> WorkflowPage:
+            query = {
+                "type": asked.workflow_type,
+                "status": asked.status,
+                "page_size": size,
+                "next_page_token": token,
+            }
+            data = await self._connection.call("GET", "workflows", query=query)
+            found = self._connection.read(data, _Page)
+            return WorkflowPage(found.workflows, found.next_page_token)
+
+        check_status(asked.status)
+        return WorkflowListing(read, asked.limit, asked.page_size, asked.next_page_token, at_once=PAGE_SIZE)
 
     async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count durable runs; as ``Runtime.count_workflows``."""
@@ -231,7 +272,7 @@ class Client:
     async def _count_workflows(self, workflow_type: str | None, status: str | None) -> int:
         query = {"type": workflow_type, "status": status}
         data = await self._connection.call("GET", "workflow-count", query=query)
-        return msgspec.json.decode(data, type=dict[str, int])["count"]
+        return self._connection.read(data, _Count).count
 
 
 def _plain_option(value: Any) -> Any:

@@ -7,15 +7,18 @@ the run that they are for. So a call goes on when the program is restarted in th
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from .._version import __version__
 from ..actors.context import running_instance
 from ..actors.errors import RuntimeClosedError
 from ..actors.event_loop import ForbiddenInWorkflowError
@@ -23,10 +26,15 @@ from ..journal.lmdb_lock import owner_of
 from ..journal.payloads import PayloadConverter
 from .door import SOCKET_FILE, socket_path
 from .errors import NO_DIRECTORY, CallRefusedError, CallTimeoutError, RuntimeUnreachableError
+from .silence import SilenceWatch
 from .wire import Raw, error_from, from_json, to_json
 
 if TYPE_CHECKING:
     import aiohttp
+
+log = logging.getLogger("everact.client")
+
+T = TypeVar("T")
 
 #: Pause before a call is sent again, the first and the longest, in seconds.
 FIRST_PAUSE = 0.05
@@ -40,6 +48,13 @@ WAIT = 20.0
 LEAST_WAIT = 0.25
 
 
+class _About(msgspec.Struct):
+    """What a program says of itself."""
+
+    name: str
+    version: str
+
+
 class Connection:
     """Sends calls to the program that has a journal open; belongs to one event loop.
 
@@ -47,9 +62,16 @@ class Connection:
         journal: Directory of the journal.
         timeout: How long a call may take beyond what it waits for a run, a restart of the program included, in seconds.
         converter: Reads the details of errors.
+        say: Called with a text when the program does not answer; default: a warning on ``everact.client``.
     """
 
-    def __init__(self, journal: str, timeout: float, converter: PayloadConverter) -> None:
+    def __init__(
+        self,
+        journal: str,
+        timeout: float,
+        converter: PayloadConverter,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self.journal = str(Path(journal).absolute())
         self._timeout = timeout
         self._converter = converter
@@ -58,6 +80,10 @@ class Connection:
         self._sessions: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
         self._waiting = 0
         self._slots = asyncio.Semaphore(WAITING)
+        self._silence = SilenceWatch(
+            self.journal, timeout, self._probe, partial(_reason, self.journal), say or log.warning
+        )
+        self._version = ""
         self.is_closed = False
 
     def _session(self, *, waits: bool) -> aiohttp.ClientSession:
@@ -93,6 +119,7 @@ class Connection:
         waits: bool = False,
         again: bool = True,
         sending: Callable[[], None] | None = None,
+        repeat: Mapping[str, str] | None = None,
     ) -> bytes:
         """Send a call until it is answered.
 
@@ -105,6 +132,7 @@ class Connection:
             waits: Whether it waits for a run, which takes a connection of its own.
             again: Whether to wait for a program that does not listen; it may be starting.
             sending: Called each time before it is sent.
+            repeat: By which arguments a repeat of the call is known as one, for callers; None: it only reads.
 
         Returns:
             The JSON of the answer.
@@ -130,6 +158,7 @@ class Connection:
         data = None if body is None else to_json(body)
         end = loop.time() + self._timeout
         pause = FIRST_PAUSE
+        was_taken = False
         while True:
             if self.is_closed:
                 raise RuntimeError("this Client is closed: connect another one")
@@ -139,26 +168,76 @@ class Connection:
                 session = self._session(waits=waits)
                 if sending is not None:
                     sending()
-                async with session.request(method, url, data=data, timeout=limit) as response:
-                    answer = await response.read()
+                with self._silence.waiting(waits=waits):
+                    async with session.request(method, url, data=data, timeout=limit) as response:
+                        answer = await response.read()
             except TimeoutError:
                 name = f"{method} /v1/{'/'.join(path)}"
                 raise CallTimeoutError(
-                    f"the program that has the journal {self.journal!r} open did not answer {name} within "
-                    f"{self._timeout + wait:g} s: whether it was done is unknown"
+                    self.journal, name, self._timeout + wait, self._silence.holder, repeat
                 ) from None
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+                was_taken = was_taken or not isinstance(error, aiohttp.ClientConnectorError)
                 trouble: Exception = error
+            except aiohttp.ClientError as error:
+                raise self.unknown(f"it speaks no proper HTTP: {type(error).__name__}") from error
             else:
                 if response.status < 400:
                     return answer
                 trouble = self._error(response.status, answer)
                 if not _will_pass(response.status, trouble):
                     raise trouble
+                was_taken = was_taken or isinstance(trouble, RuntimeClosedError)
             if not again or loop.time() + pause >= end:
-                raise self._unreachable(trouble) from trouble
+                raise self._unreachable(trouble, repeat if was_taken else None) from trouble
+            self._silence.is_gone(trouble)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
+
+    async def connect(self) -> str:
+        """Call for the first time; returns the name of the runtime.
+
+        Raises:
+            RuntimeUnreachableError: Nobody listens.
+            CallTimeoutError: There was no answer in time.
+            CallRefusedError: What listens there is no Everact.
+        """
+        about = self.read(await self.call("GET", again=False), _About)
+        self._version = about.version
+        return about.name
+
+    def read(self, answer: bytes, kind: type[T]) -> T:
+        """An answer of this form.
+
+        Raises:
+            CallRefusedError: It is of another one: the program has another version, or is none of ours.
+        """
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise self.unknown(str(error)) from None
+
+    def part(self, answer: Mapping[str, Raw], name: str) -> Raw:
+        """A field of an answer; errors as of ``read``."""
+        if name not in answer:
+            raise self.unknown(f"Object missing required field `{name}`")
+        return answer[name]
+
+    def unknown(self, why: str) -> CallRefusedError:
+        """The error for an answer of an unknown form."""
+        who = f"the program, Everact {self._version}," if self._version else "what listens there"
+        return CallRefusedError(
+            f"at the socket of the journal {self.journal!r} {who} answered in a form that this Everact {__version__} "
+            f"does not know ({why}): use one version on both sides"
+        )
+
+    async def _probe(self) -> None:
+        """Ask for a sign of life, as long as it takes."""
+        import aiohttp  # noqa: PLC0415
+
+        limit = aiohttp.ClientTimeout(total=None)
+        async with self._session(waits=True).get(self._url((), None), timeout=limit) as response:
+            await response.read()
 
     async def wait_for(
         self,
@@ -167,11 +246,13 @@ class Connection:
         query: Mapping[str, object],
         body: Mapping[str, object] | None = None,
         limit: float | None = None,
+        key: str = "done",
+        repeat: Mapping[str, str] | None = None,
     ) -> dict[str, Raw]:
         """Send a call that waits for a run, again and again, until it is done or ``limit`` seconds have passed.
 
         Returns:
-            The answer, whose ``done`` is JSON's true or false.
+            The answer, whose ``key`` is JSON's true or false.
         """
         loop = asyncio.get_running_loop()
         end = None if limit is None else loop.time() + limit
@@ -186,9 +267,11 @@ class Connection:
                         query = {**query, "wait": wait}
                     else:
                         body = {**body, "wait": wait}
-                    data = await self.call(method, *path, query=query, body=body, wait=wait, waits=True)
-                answer = msgspec.json.decode(data, type=dict[str, Raw])
-                if is_done(answer) or (end is not None and loop.time() >= end):
+                    data = await self.call(
+                        method, *path, query=query, body=body, wait=wait, waits=True, repeat=repeat
+                    )
+                answer = self.read(data, dict[str, Raw])
+                if is_true(self.part(answer, key)) or (end is not None and loop.time() >= end):
                     return answer
                 if "run_id" in answer:  # of an id that is used again the same run is asked for
                     query = {**query, "run_id": from_json(answer["run_id"])}
@@ -209,10 +292,17 @@ class Connection:
         except (msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError):
             text = answer[:200].decode("utf-8", "replace")
             return CallRefusedError(f"the program answered with status {status}: {text}")
-        return error_from(document, self._converter)
+        error = error_from(document, self._converter)
+        if type(error) is CallRefusedError and self._version not in ("", __version__):
+            return CallRefusedError(
+                f"{error}. The program runs Everact {self._version} and this is {__version__}: use one version"
+            )
+        return error
 
-    def _unreachable(self, trouble: BaseException) -> RuntimeUnreachableError:
-        return RuntimeUnreachableError(self.journal, _reason(self.journal, trouble))
+    def _unreachable(
+        self, trouble: BaseException, repeat: Mapping[str, str] | None = None
+    ) -> RuntimeUnreachableError:
+        return RuntimeUnreachableError(self.journal, _reason(self.journal, trouble), repeat)
 
 
 def _will_pass(status: int, error: Exception) -> bool:
@@ -220,9 +310,9 @@ def _will_pass(status: int, error: Exception) -> bool:
     return isinstance(error, RuntimeClosedError) or (status == 503 and isinstance(error, CallRefusedError))
 
 
-def is_done(answer: Mapping[str, Raw]) -> bool:
-    """Whether the answer to a waiting call is the one that was waited for."""
-    return bytes(answer["done"]) == b"true"
+def is_true(value: Raw) -> bool:
+    """Whether a value is JSON's true."""
+    return bytes(value) == b"true"
 
 
 def _reason(journal: str, trouble: BaseException) -> str:

@@ -19,11 +19,21 @@ class JsonMessenger(RemoteMessenger):
 
     def encoded(self, codec: CallCodec | None, args: Sequence[Any], where: str) -> list[Raw]:  # noqa: ARG002
         """The arguments, which are JSON texts already; the program converts them by its type hints."""
-        return [arg if isinstance(arg, Raw) else Raw(arg) for arg in args]
+        return [self.encoded_one(arg, where) for arg in args]
+
+    def encoded_one(self, value: Any, where: str) -> Raw:  # noqa: ARG002
+        """A value, which is JSON text already."""
+        return value if isinstance(value, Raw) else Raw(value)
 
     def value(self, codec: CallCodec | None, value: Raw, where: str) -> Any:  # noqa: ARG002
         """The JSON text of a value."""
         return value
+
+
+class _Published(msgspec.Struct):
+    """What a run has published, as it travels."""
+
+    published: dict[str, Raw]
 
 
 class JsonClient(Client):
@@ -36,4 +46,4 @@ class JsonClient(Client):
         data = await self._connection.call(
             "GET", "workflows", run.workflow_id, "published", query={"run_id": run.run_id}
         )
-        return msgspec.json.decode(data, type=dict[str, dict[str, Raw]])["published"]
+        return self._connection.read(data, _Published).published

@@ -18,17 +18,26 @@ from ..actors.message_arguments import handler_name
 from ..actors.options import check_request_id, check_text, microseconds, positive_count
 from ..actors.publishing import check_key
 from ..actors.repeats import VERBS
-from ..actors.updates import UpdateHandle, WaitForStage
+from ..actors.updates import UpdateHandle, WaitForStage, check_stage
 from ..journal import events as ev
+from ..journal.errors import PayloadEncodeError
 from ..journal.ids import random_id
 from ..journal.payloads import NULL, PayloadConverter
 from ..journal.run_document import record_of
-from .connection import Connection, is_done
-from .errors import CallRefusedError
+from .connection import Connection, is_true
+from .remote_updates import RemoteUpdateHandle
 from .wire import Raw, from_json, payload_of, value_of
 
 if TYPE_CHECKING:
     from ..actors.handles import ActorRef, OnStall
+
+
+class _History(msgspec.Struct):
+    """A history as it travels."""
+
+    workflow_id: str
+    run_id: str
+    records: list[dict[str, Any]]
 
 
 class RemoteMessenger:
@@ -36,12 +45,13 @@ class RemoteMessenger:
 
     Attributes:
         cluster: Name of the runtime, as addresses have it.
+        converter: Encodes and decodes values.
     """
 
     def __init__(self, cluster: str, connection: Connection, converter: PayloadConverter) -> None:
         self.cluster = cluster
         self._connection = connection
-        self._converter = converter
+        self.converter = converter
 
     async def signal(
         self,
@@ -55,7 +65,15 @@ class RemoteMessenger:
         request_id = check_request_id(request_id) or random_id()
         name, _codec, values = self._message(ref, "signal", handler, args)
         body = {"args": values, "request_id": request_id, **with_headers(headers)}
-        await self._connection.call("POST", *_run(ref), "signals", name, query=_which(ref), body=body)
+        await self._connection.call(
+            "POST",
+            *_run(ref),
+            "signals",
+            name,
+            query=_which(ref),
+            body=body,
+            repeat={"request_id": request_id},
+        )
 
     async def update(
         self,
@@ -70,9 +88,15 @@ class RemoteMessenger:
         name, codec, values = self._message(ref, "update", handler, args)
         body = {"args": values, "request_id": request_id, **with_headers(headers)}
         answer = await self._connection.wait_for(
-            "POST", *_run(ref), "updates", name, query=_which(ref), body=body
+            "POST",
+            *_run(ref),
+            "updates",
+            name,
+            query=_which(ref),
+            body=body,
+            repeat={"request_id": request_id},
         )
-        return self.value(codec, answer["result"], f"result of update {name}")
+        return self.value(codec, self._connection.part(answer, "result"), f"result of update {name}")
 
     async def query(
         self,
@@ -89,8 +113,8 @@ class RemoteMessenger:
         data = await self._connection.call(
             "POST", *_run(ref), "queries", name, query=_which(ref), body=body, wait=seconds
         )
-        answer = msgspec.json.decode(data, type=dict[str, Raw])
-        return self.value(codec, answer["result"], f"result of query {name}")
+        answer = self._connection.part(self._connection.read(data, dict[str, Raw]), "result")
+        return self.value(codec, answer, f"result of query {name}")
 
     async def cancel(self, ref: ActorRef[Any], reason: str) -> None:
         """Ask the run to cancel itself."""
@@ -109,29 +133,60 @@ class RemoteMessenger:
     ) -> None:
         """Pause, resume or release the run."""
         check_text("the reason", reason, may_be_empty=True)
-        body = {"reason": reason, "request_id": check_request_id(request_id) or random_id()}
-        await self._connection.call("POST", *_run(ref), VERBS[kind], query=_which(ref), body=body)
+        request_id = check_request_id(request_id) or random_id()
+        body = {"reason": reason, "request_id": request_id}
+        await self._connection.call(
+            "POST", *_run(ref), VERBS[kind], query=_which(ref), body=body, repeat={"request_id": request_id}
+        )
 
     async def redrive(self, ref: ActorRef[Any], number: int) -> None:
         """Deliver a dead letter again; sent twice, it is done once."""
         positive_count("the number of a dead letter", number)
         body = {"number": number}
-        await self._connection.call("POST", *_run(ref), "redrive", query=_which(ref), body=body)
+        await self._connection.call("POST", *_run(ref), "redrive", query=_which(ref), body=body, repeat={})
 
     async def start_update(
         self,
-        ref: ActorRef[Any],  # noqa: ARG002
-        handler: Any,  # noqa: ARG002
-        args: Sequence[Any],  # noqa: ARG002
-        request_id: str | None,  # noqa: ARG002
-        stage: WaitForStage,  # noqa: ARG002
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        request_id: str | None,
+        stage: WaitForStage,
         *,
-        headers: tuple[ev.Header, ...] = (),  # noqa: ARG002
+        headers: tuple[ev.Header, ...] = (),
     ) -> UpdateHandle[Any]:
-        """Refuse it: the API does not tell yet that an update is accepted."""
-        raise CallRefusedError(
-            "start_update() works in the runtime's own process only, for now: run execute_update() in a task of its own"
+        """Send an update, and wait until it is accepted or answered."""
+        check_stage(stage)
+        request_id = check_request_id(request_id) or random_id()
+        name, codec, values = self._message(ref, "update", handler, args)
+        body = {"args": values, "request_id": request_id, **with_headers(headers)}
+        path = ("POST", *_run(ref), "updates", name)
+        repeat = {"request_id": request_id}
+        accepted = await self._connection.wait_for(
+            *path,
+            query=_which(ref),
+            body={**body, "wait_for_stage": "accepted"},
+            key="accepted",
+            repeat=repeat,
         )
+        run_id: str = from_json(self._connection.part(accepted, "run_id"))
+
+        async def ask() -> Any:
+            query = _which(ref, run_id)
+            answer = await self._connection.wait_for(*path, query=query, body=body, repeat=repeat)
+            return self.value(codec, self._connection.part(answer, "result"), f"result of update {name}")
+
+        update = RemoteUpdateHandle(
+            ask,
+            is_done=is_true(self._connection.part(accepted, "done")),
+            workflow_id=ref.workflow_id,
+            run_id=run_id,
+            name=name,
+            request_id=request_id,
+        )
+        if stage == "completed":
+            await update.answered()
+        return update
 
     async def _control(self, ref: ActorRef[Any], verb: str, reason: str, end: str) -> None:
         """Do something to a run as a whole; sent twice, it is done once, as it names the run.
@@ -154,7 +209,13 @@ class RemoteMessenger:
 
         try:
             await self._connection.call(
-                "POST", *_run(ref), verb, query=_which(ref, run_id), body={"reason": reason}, sending=note
+                "POST",
+                *_run(ref),
+                verb,
+                query=_which(ref, run_id),
+                body={"reason": reason},
+                sending=note,
+                repeat={"run_id": run_id},
             )
         except WorkflowClosedError as error:
             if sent < 2 or error.status != end:
@@ -163,22 +224,26 @@ class RemoteMessenger:
     async def describe(self, ref: ActorRef[Any]) -> WorkflowDescription:
         """Describe the run."""
         data = await self._connection.call("GET", *_run(ref), query=_which(ref))
-        return msgspec.json.decode(data, type=WorkflowDescription)
+        return self._connection.read(data, WorkflowDescription)
 
     async def published(self, ref: ActorRef[Any], key: str, hint: Any) -> Any:
         """A value that the run has published, by its type; None when there is none."""
         check_key(key)
         data = await self._connection.call("GET", *_run(ref), "published", key, query=_which(ref))
-        payload = payload_of(msgspec.json.decode(data, type=dict[str, Raw])["value"])
+        payload = payload_of(self._connection.part(self._connection.read(data, dict[str, Raw]), "value"))
         if payload is NULL:
             return None
-        return self._converter.decode(payload, hint, where=f"value published as {key!r} by {ref.workflow_id}")
+        return self.converter.decode(payload, hint, where=f"value published as {key!r} by {ref.workflow_id}")
 
     async def history(self, ref: ActorRef[Any]) -> History:
         """Read the run's durable events."""
-        found = from_json(await self._connection.call("GET", *_run(ref), "history", query=_which(ref)))
-        records = [(record["at"], record_of(record)) for record in found["records"]]
-        return History(found["workflow_id"], found["run_id"], records)
+        data = await self._connection.call("GET", *_run(ref), "history", query=_which(ref))
+        found = self._connection.read(data, _History)
+        try:
+            records = [(record["at"], record_of(record)) for record in found.records]
+        except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
+            raise self._connection.unknown(f"a record of a history: {error!r}") from None
+        return History(found.workflow_id, found.run_id, records)
 
     async def result(self, ref: ActorRef[Any], limit: timedelta | float | None, on_stall: OnStall) -> Any:
         """Wait for the run's outcome, and return or raise it."""
@@ -188,20 +253,28 @@ class RemoteMessenger:
         answer = await self._connection.wait_for(
             "GET", *_run(ref), "result", query={**_which(ref), "on_stall": on_stall}, limit=seconds
         )
-        if not is_done(answer):
+        if not is_true(answer["done"]):
             raise ResultTimeoutError(
                 f"workflow {ref.workflow_id!r} had no result within {seconds:g} s; it goes on "
-                f"(waiting on: {from_json(answer['waiting_on'])})"
+                f"(waiting on: {from_json(self._connection.part(answer, 'waiting_on'))})"
             )
         definition: WorkflowDefinition | None = ref._definition
         codec = None if definition is None else definition.codec
-        return self.value(codec, answer["result"], f"result of {ref.workflow_id}")
+        return self.value(codec, self._connection.part(answer, "result"), f"result of {ref.workflow_id}")
+
+    def encoded_one(self, value: Any, where: str) -> Raw:
+        """Turn a value without a hint into what travels."""
+        try:
+            payload = self.converter.encode(value, where=where)
+        except PayloadEncodeError:
+            payload = self.converter.encode(value, type(value), where=where)
+        return value_of(payload, where)
 
     def encoded(self, codec: CallCodec | None, args: Sequence[Any], where: str) -> list[Raw]:
         """Check arguments and turn them into what travels, by their hints where those are known."""
         if codec is None:
-            return [value_of(self._converter.encode(arg, where=where), where) for arg in args]
-        payloads, _ = codec.encode_args(self._converter, args)
+            return [self.encoded_one(arg, where) for arg in args]
+        payloads, _ = codec.encode_args(self.converter, args)
         return [value_of(payload, f"an argument of {codec.label}") for payload in payloads]
 
     def _message(
@@ -217,8 +290,8 @@ class RemoteMessenger:
         """A value that has travelled, by its hint where that is known."""
         payload = payload_of(value)
         if codec is None:
-            return self._converter.decode(payload, where=where)
-        return codec.decode_result(self._converter, payload)
+            return self.converter.decode(payload, where=where)
+        return codec.decode_result(self.converter, payload)
 
 
 @lru_cache(maxsize=1000)

@@ -32,6 +32,8 @@ Raw = msgspec.Raw
 to_json = msgspec.json.Encoder().encode
 from_json = msgspec.json.Decoder().decode
 
+#: Stored forms of values that a caller in another process may hand in.
+SAFE_ENCODINGS = frozenset(["json", "tagged", "null", "raw"])
 #: The errors that a caller in another process gets as what they are.
 ERRORS: Mapping[str, type[Exception]] = {
     name: cls
@@ -60,6 +62,8 @@ _STATUS: dict[type[Exception], int] = {
     actor_errors.WorkflowNotRegisteredError: 404,
     actor_errors.UnknownHandlerError: 404,
     call_errors.NoDeadLetterError: 404,
+    call_errors.ActivityNotPendingError: 409,
+    actor_errors.ActivityCancelledError: 409,
     call_errors.WorkflowAlreadyStartedError: 409,
     call_errors.WorkflowClosedError: 409,
     call_errors.WorkflowTypeError: 409,

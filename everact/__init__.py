@@ -20,6 +20,7 @@ from .actors.descriptions import History, HistoryEvent, WorkflowDescription, Wor
 from .actors.doors import build_doors_with as _build_doors_with
 from .actors.errors import ActivityError, ApplicationError, FailureError
 from .actors.handles import ActorRef, WorkflowHandle
+from .actors.listing import WorkflowListing, WorkflowPage
 from .actors.options import RetryPolicy, WatchdogLimits
 from .actors.runtime import Runtime
 from .actors.updates import UpdateHandle
@@ -47,6 +48,8 @@ __all__ = [
     "WatchdogLimits",
     "WorkflowDescription",
     "WorkflowHandle",
+    "WorkflowListing",
+    "WorkflowPage",
     "WorkflowSummary",
     "__version__",
     "activity",

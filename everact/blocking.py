@@ -14,17 +14,29 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, Unpack, overload
 
 from .actors import runtime as _runtime
-from .actors.descriptions import WorkflowSummary
 from .actors.interceptors import Interceptor
+from .actors.listing import PAGE_SIZE
 from .actors.options import StartOptions
 from .actors.typing import R, Ts, W, WorkflowClass
-from .blocking_handles import BlockingHandle
+from .blocking_handles import (
+    BlockingActivityHandle,
+    BlockingHandle,
+    BlockingListing,
+    BlockingUpdateHandle,
+)
 from .cluster import client as _client
 from .journal.rewrite import Rewritten
 from .journal.type_converters import TypeConverter, TypeUpgrade
 from .loop_thread import LoopThread
 
-__all__ = ["BlockingHandle", "Client", "Runtime"]
+__all__ = [
+    "BlockingActivityHandle",
+    "BlockingHandle",
+    "BlockingListing",
+    "BlockingUpdateHandle",
+    "Client",
+    "Runtime",
+]
 
 _P = ParamSpec("_P")
 
@@ -81,14 +93,35 @@ class _Verbs:
         """A handle by workflow id or address; whether it exists shows when it is used."""
         return BlockingHandle(self._inner.ref(workflow, kind), self._thread)
 
+    @overload
+    def activity_handle(self, task_token: str, /) -> BlockingActivityHandle: ...
+    @overload
+    def activity_handle(
+        self, /, *, workflow_id: str, command: int, run_id: str | None = None
+    ) -> BlockingActivityHandle: ...
+    def activity_handle(self, *args: Any, **names: Any) -> BlockingActivityHandle:
+        """A handle to complete an attempt from outside; arguments and errors as of ``everact.Runtime``."""
+        return BlockingActivityHandle(self._inner.activity_handle(*args, **names), self._thread)
+
     def list_workflows(
-        self, *, workflow_type: str | None = None, status: str | None = None, limit: int | None = None
-    ) -> list[WorkflowSummary]:
-        """List durable runs, newest first."""
-        found: list[WorkflowSummary] = self._thread.call(
-            self._inner.list_workflows, workflow_type=workflow_type, status=status, limit=limit
+        self,
+        *,
+        workflow_type: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        page_size: int = PAGE_SIZE,
+        next_page_token: str | None = None,
+    ) -> BlockingListing:
+        """List durable runs, newest first; arguments and errors as of ``everact.Runtime``."""
+        self._thread.check()
+        listing = self._inner.list_workflows(
+            workflow_type=workflow_type,
+            status=status,
+            limit=limit,
+            page_size=page_size,
+            next_page_token=next_page_token,
         )
-        return found
+        return BlockingListing(listing, self._thread)
 
     def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
         """Count durable runs."""

@@ -5,21 +5,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
-from .actors.descriptions import History, WorkflowDescription
+from .actors.activity_handles import AsyncActivityHandle
+from .actors.descriptions import History, WorkflowDescription, WorkflowSummary
 from .actors.handles import OnStall, WorkflowHandle
+from .actors.listing import WorkflowListing, WorkflowPage
 from .actors.options import QUERY_TIMEOUT
 from .actors.typing import R, Ts
+from .actors.updates import UpdateHandle, WaitForStage
 from .loop_thread import LoopThread
 
-__all__ = ["BlockingHandle"]
+__all__ = ["BlockingActivityHandle", "BlockingHandle", "BlockingListing", "BlockingUpdateHandle"]
 
 W = TypeVar("W")
 R_co = TypeVar("R_co", covariant=True)
 R2 = TypeVar("R2")
+
+
+class BlockingUpdateHandle(Generic[R]):
+    """An ``UpdateHandle`` whose calls return when they are done.
+
+    Attributes:
+        workflow_id: Of the run.
+        run_id: The run that accepted it.
+        name: Of its handler.
+        request_id: A repeat with it gets the same answer.
+    """
+
+    def __init__(self, handle: UpdateHandle[R], thread: LoopThread) -> None:
+        self._handle = handle
+        self._thread = thread
+        self.workflow_id = handle.workflow_id
+        self.run_id = handle.run_id
+        self.name = handle.name
+        self.request_id = handle.request_id
+
+    def __repr__(self) -> str:
+        return f"<BlockingUpdateHandle {self.name!r} of {self.workflow_id!r}>"
+
+    def done(self) -> bool:
+        """Whether the answer is there."""
+
+        async def look() -> bool:
+            return self._handle.done()
+
+        return self._thread.call(look)
+
+    def result(self) -> R:
+        """Wait for what the handler returns; errors as of ``UpdateHandle.result``."""
+        return self._thread.call(self._handle.result)
+
+
+class BlockingActivityHandle:
+    """An ``AsyncActivityHandle`` whose calls return when they are done; arguments and errors are its."""
+
+    def __init__(self, handle: AsyncActivityHandle, thread: LoopThread) -> None:
+        self._handle = handle
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Blocking{repr(self._handle)[1:]}"
+
+    def complete(self, result: Any = None) -> None:
+        """The activity has this result."""
+        self._thread.call(self._handle.complete, result)
+
+    def fail(self, error: BaseException) -> None:
+        """The attempt has failed; its retry policy decides whether there is another one."""
+        self._thread.call(self._handle.fail, error)
+
+    def report_cancelled(self) -> None:
+        """The activity has stopped without a result."""
+        self._thread.call(self._handle.report_cancelled)
+
+    def heartbeat(self, *details: Any) -> None:
+        """The activity is alive, and has come so far."""
+        self._thread.call(self._handle.heartbeat, *details)
+
+
+class BlockingListing:
+    """A list of runs, read page by page while one goes through it: ``for run in listing``, or ``list(listing)``."""
+
+    def __init__(self, listing: WorkflowListing, thread: LoopThread) -> None:
+        self._listing = listing
+        self._thread = thread
+
+    @property
+    def next_page_token(self) -> str | None:
+        """Behind what was read so far: given to ``list_workflows`` it goes on there. None when there is no more."""
+        return self._listing.next_page_token
+
+    def __iter__(self) -> Iterator[WorkflowSummary]:
+        pages = self._listing.pages()
+
+        async def following() -> WorkflowPage | None:
+            return await anext(pages, None)
+
+        while (page := self._thread.call(following)) is not None:
+            yield from page.workflows
 
 
 class BlockingHandle(Generic[W, R_co]):
@@ -103,6 +189,47 @@ class BlockingHandle(Generic[W, R_co]):
     def ask(self, handler: Any, /, *args: *Ts, request_id: str | None = None) -> Any:
         """Send an update and wait for its answer; the same as ``execute_update``."""
         return self._thread.call(self._handle.ask, handler, *args, request_id=request_id)
+
+    @overload
+    def start_update(
+        self,
+        handler: Callable[[W, *Ts], Awaitable[R2]],
+        /,
+        *args: *Ts,
+        wait_for_stage: WaitForStage = "accepted",
+        request_id: str | None = None,
+    ) -> BlockingUpdateHandle[R2]: ...
+    @overload
+    def start_update(
+        self,
+        handler: Callable[[W, *Ts], R2],
+        /,
+        *args: *Ts,
+        wait_for_stage: WaitForStage = "accepted",
+        request_id: str | None = None,
+    ) -> BlockingUpdateHandle[R2]: ...
+    @overload
+    def start_update(
+        self,
+        handler: str,
+        /,
+        *args: Any,
+        wait_for_stage: WaitForStage = "accepted",
+        request_id: str | None = None,
+    ) -> BlockingUpdateHandle[Any]: ...
+    def start_update(
+        self,
+        handler: Any,
+        /,
+        *args: *Ts,
+        wait_for_stage: WaitForStage = "accepted",
+        request_id: str | None = None,
+    ) -> Any:
+        """Send an update without waiting for its handler; ask the handle that this returns for the answer."""
+        update = self._thread.call(
+            self._handle.start_update, handler, *args, wait_for_stage=wait_for_stage, request_id=request_id
+        )
+        return BlockingUpdateHandle(update, self._thread)
 
     @overload
     def query(

@@ -13,51 +13,100 @@ from .journal_commands import _printable, _say
 
 if TYPE_CHECKING:
     from .actors.descriptions import History, WorkflowDescription, WorkflowSummary
+    from .actors.listing import WorkflowPage
 
-__all__ = ["print_description", "print_history", "print_list"]
+__all__ = ["ListPrinter", "print_description", "print_history"]
 
+#: Of the table of runs.
+HEADERS = ("workflow id", "type", "status", "started", "closed", "run")
 #: Characters of an event's fields in one line; JSON has them all.
 FIELDS = 160
 #: Fields that only programs read.
 _INTERNAL = frozenset(["tag", "event", "digest"])
 
 
-def print_list(found: Sequence[WorkflowSummary], limit: int) -> None:
-    """A table of runs."""
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+class ListPrinter:
+    """Prints runs page by page as they are read, for people or as one JSON document.
 
-    if not found:
-        typer.echo("no runs")
-        return
-    has_children = any(run.parent_id for run in found)
-    names = [
-        "workflow id",
-        "type",
-        "status",
-        "started",
-        "closed",
-        "run",
-        *(["parent"] if has_children else []),
-    ]
-    table = Table(*names, box=SIMPLE_HEAD)
-    for run in found:
-        row = (
-            run.workflow_id,
-            run.workflow_type,
-            run.status,
-            _time(run.started_at),
-            _time(run.closed_at),
-            run.run_id,
-            *([run.parent_id or ""] if has_children else []),
-        )
-        table.add_row(*(Text(_printable(cell), overflow="fold") for cell in row))
-    # Elsewhere than on a terminal lines are as long as they must be, for grep.
-    Console(width=None if sys.stdout.isatty() else 10_000).print(table)
-    if len(found) == limit:
-        typer.echo(f"the newest {limit:,} (--limit)")
+    Attributes:
+        left: How many may still be printed.
+        token: Behind it the list goes on; None at the beginning and at the end.
+        is_over: There are no more.
+    """
+
+    def __init__(self, limit: int, token: str | None, *, as_json: bool) -> None:
+        self.left = limit
+        self.token = token
+        self.is_over = False
+        self._limit = limit
+        self._as_json = as_json
+        self._widths: list[int] | None = None
+        self._count = 0
+        self._shows_parents = False
+
+    def page(self, page: WorkflowPage) -> None:
+        """Print some more."""
+        if self._as_json:
+            self._print_json(page.workflows)
+        elif page.workflows:
+            self._print_table(page.workflows)
+        self._count += len(page.workflows)
+        self.left -= len(page.workflows)
+        self.token = page.next_page_token
+        self.is_over = self.token is None or self.left <= 0
+
+    def end(self) -> None:
+        """Print what belongs behind the last one."""
+        from .cluster.wire import to_json  # noqa: PLC0415
+
+        if self._as_json:
+            typer.echo(f'],"next_page_token":{to_json(self.token).decode()}}}')
+        elif not self._count:
+            typer.echo("no runs")
+        elif self.token is not None:
+            typer.echo(f"the newest {self._limit:,} (--limit)")
+
+    def _print_json(self, found: Sequence[WorkflowSummary]) -> None:
+        from .cluster.wire import summary_document, to_json  # noqa: PLC0415
+
+        rows = [to_json(summary_document(run)).decode() for run in found]
+        between = "," if self._count else '{"workflows":['
+        typer.echo((between if rows or not self._count else "") + ",\n".join(rows), nl=False)
+
+    def _print_table(self, found: Sequence[WorkflowSummary]) -> None:
+        """Rows of a table; the widths of the first page hold for the others, if they fit."""
+        from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+        from rich.console import Console  # noqa: PLC0415
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        if self._widths is None:  # the first page decides
+            self._shows_parents = any(run.parent_id for run in found)
+        headers = [*HEADERS, *(["parent"] if self._shows_parents else [])]
+        rows = [
+            [
+                _printable(cell)
+                for cell in (
+                    run.workflow_id,
+                    run.workflow_type,
+                    run.status,
+                    _time(run.started_at),
+                    _time(run.closed_at),
+                    run.run_id,
+                    *([run.parent_id] if self._shows_parents else []),
+                )
+            ]
+            for run in found
+        ]
+        table = Table(box=SIMPLE_HEAD, show_header=self._widths is None, show_edge=False)
+        if self._widths is None:
+            self._widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+        for header, width in zip(headers, self._widths, strict=True):
+            table.add_column(header, min_width=width if not sys.stdout.isatty() else None)
+        for row in rows:
+            table.add_row(*(Text(cell, overflow="fold") for cell in row))
+        # Elsewhere than on a terminal lines are as long as they must be, for grep.
+        Console(width=None if sys.stdout.isatty() else 10_000).print(table)
 
 
 def print_description(seen: WorkflowDescription) -> None:

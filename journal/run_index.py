@@ -8,6 +8,7 @@ only; ids that are reserved by a turn on its way to the disk are the runtime's b
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
@@ -266,15 +267,21 @@ class RunIndex:
         row = self.find(workflow_id)
         return "starting" if row is None else row.status
 
-    def newest_first(self) -> Iterator[RunRow]:
+    def newest_first(self, before: int = 0) -> Iterator[RunRow]:
         """Every run, the one that started last first; runs may be moved into the tables while it goes on.
 
         Those whose rows are damaged are left out, and named in the log once.
+
+        Args:
+            before: Only those with a key below this one; 0: all.
         """
-        rows = self._store.rows(Table.RUNS, reverse=True)
+        rows = self._store.rows(Table.RUNS, stop=NUMBER.pack(before) if before else None, reverse=True)
         stored = ((NUMBER.unpack(key)[0], value) for key, value in rows if len(key) == NUMBER.size)
         following = next(stored, None)
-        for key in (*sorted(self.rows, reverse=True), 0):
+        keys = sorted(self.rows)
+        if before:
+            del keys[bisect_left(keys, before) :]
+        for key in (*reversed(keys), 0):
             while following is not None and following[0] >= key:
                 if following[0] != key:
                     row = self.rows.get(following[0]) or self._readable(*following)

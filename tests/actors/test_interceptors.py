@@ -268,8 +268,8 @@ async def test_interceptors_may_change_what_is_called():
                     options = {**input.options, "id": "chosen"}
                     return await self.next.start_workflow(replace(input, args=[0], options=options))
 
-                async def list_workflows(self, input):
-                    return await self.next.list_workflows(replace(input, limit=1))
+                def list_workflows(self, input):
+                    return self.next.list_workflows(replace(input, limit=1))
 
             return Renames(next)
 

@@ -43,9 +43,9 @@ async def test_it_tells_what_a_runtime_tells(tmp_journal):
         described = [await runtime.ref(run.workflow_id).describe() for run in listed]
         histories = [(await runtime.ref(run.workflow_id).fetch_history()).records for run in listed]
     with JournalReader(tmp_journal) as reader:
-        assert reader.list_workflows() == listed
+        assert reader.list_workflows() == (listed, None)
         assert (
-            reader.list_workflows(limit=2, status="failed")
+            reader.list_workflows(limit=2, status="failed").workflows
             == [run for run in listed if run.status == "failed"][:2]
         )
         assert reader.count_workflows(workflow_type="Waits", status="completed") == 2

@@ -27,7 +27,7 @@ async def test_others_have_their_turns_meanwhile():
     async with hosted(MemoryJournal(), Quick) as runtime:
         for number in range(20):
             await runtime.execute(Quick, id=f"w{number}")
-        listing = asyncio.create_task(runtime.list_workflows())
+        listing = asyncio.ensure_future(runtime.list_workflows())
         turns = 0
         while not listing.done():
             await asyncio.sleep(0)
@@ -40,7 +40,7 @@ async def test_a_runtime_that_is_left_meanwhile_says_so():
     async with hosted(MemoryJournal(), Quick) as runtime:
         for _ in range(4):
             await runtime.execute(Quick)
-        listing = asyncio.create_task(runtime.list_workflows())
+        listing = asyncio.ensure_future(runtime.list_workflows())
         await asyncio.sleep(0)
         assert not listing.done()
         shard, runtime._shard = runtime._shard, None

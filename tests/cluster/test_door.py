@@ -9,37 +9,22 @@ import stat
 import sys
 from pathlib import Path
 
-import aiohttp
 import pytest
+from support.door_calls import ask, refused
 from support.door_program import Program
-from support.door_workflows import WORKFLOWS, Free, Waits
+from support.door_workflows import WORKFLOWS, Free, Waits, asks
 from support.hosting import until
 
-from everact import Client, Runtime
+from everact import Client, Runtime, WorkflowHandle
 from everact.actors.runtime import NO_DOOR
-from everact.cluster import api, door, unix_server
+from everact.cluster import calls, door, unix_server
 from everact.exceptions import JournalLockedError
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 
 
 def hosted(path, **options):
-    return Runtime(path, workflows=WORKFLOWS, grace=0.0, **options)
-
-
-async def ask(path, method, url, body=None, **options):
-    """One HTTP request; returns the status and the JSON of the answer."""
-    with door.socket_path(str(path)) as place:
-        async with (
-            aiohttp.ClientSession(connector=aiohttp.UnixConnector(place)) as session,
-            session.request(method, f"http://x{url}", data=body, **options) as response,
-        ):
-            return response.status, json.loads(await response.read())
-
-
-async def refused(path, method, url, body=None):
-    status, answer = await ask(path, method, url, body)
-    return status, answer["error"]["type"], answer["error"]["message"]
+    return Runtime(path, workflows=WORKFLOWS, activities=[asks], grace=0.0, **options)
 
 
 # --- the socket
@@ -194,7 +179,7 @@ async def test_what_is_no_call_is_refused_in_words(tmp_journal, method, url, bod
 @pytest.mark.parametrize(
     ("url", "body", "status", "kind", "says"),
     [
-        ("", {"workflow": "Nope"}, 404, "WorkflowNotRegisteredError", "known: Free, Waits"),
+        ("", {"workflow": "Nope"}, 404, "WorkflowNotRegisteredError", "known: Asks, Free, Waits"),
         ("", {"workflow": "Waits", "options": {"idd": "a"}}, 400, "TypeError", "unknown start option 'idd'"),
         ("", {"workflow": "Waits", "options": {"id": ""}}, 400, "ValueError", "a workflow id must not be empty"),
         ("", {"workflow": "Waits", "options": {"id": "w"}}, 409, "WorkflowAlreadyStartedError", "if_running refuses"),
@@ -220,7 +205,7 @@ async def test_what_the_runtime_refuses_is_said_with_its_status(tmp_journal, url
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_all_read(tmp_journal, monkeypatch):
-    monkeypatch.setattr(api, "BODY_LIMIT", 1000)
+    monkeypatch.setattr(calls, "BODY_LIMIT", 1000)
     async with hosted(tmp_journal):
         answer = await refused(tmp_journal, "POST", "/v1/workflows", b" " * 2000)
     assert answer == (413, "CallRefusedError", "the body of a call may have up to 1,000 bytes")
@@ -265,7 +250,7 @@ async def test_an_error_of_ours_is_told_and_logged(tmp_journal, monkeypatch, cap
         raise AssertionError("ours")
 
     async with hosted(tmp_journal) as runtime:
-        monkeypatch.setattr(runtime, "count_workflows", broken)
+        monkeypatch.setattr(runtime, "_count_workflows", broken)
         with caplog.at_level(logging.ERROR, "everact.runtime"):
             answer = await refused(tmp_journal, "GET", "/v1/workflow-count")
     assert answer == (500, "CallRefusedError", "AssertionError: ours")
@@ -293,28 +278,58 @@ async def test_a_pickle_does_not_leave_the_program_and_none_comes_in(tmp_journal
 
 
 async def test_many_rows_are_one_document(tmp_journal, monkeypatch):
-    monkeypatch.setattr(api, "ROWS", 3)
+    monkeypatch.setattr(calls, "ROWS", 3)
     async with hosted(tmp_journal) as runtime:
         for count in range(8):
             _, answer = await ask(tmp_journal, "GET", "/v1/workflows")
             ids = [row["workflow_id"] for row in answer["workflows"]]
             assert ids == [f"w-{number}" for number in reversed(range(count))]
+            assert answer["next_page_token"] is None
             await runtime.spawn("Free", id=f"w-{count}")
-        _, answer = await ask(tmp_journal, "GET", "/v1/workflows?limit=2&type=Free")
-        assert len(answer["workflows"]) == 2
+
+
+async def test_a_list_has_pages(tmp_journal):
+    async with hosted(tmp_journal) as runtime:
+        for number in range(7):
+            await runtime.spawn("Free", id=f"w-{number}")
+        await runtime.spawn(Waits, id="other")
+        found, url = [], "/v1/workflows?page_size=3&type=Free"
+        token = ""
+        while token is not None:
+            _, answer = await ask(tmp_journal, "GET", f"{url}{token and '&next_page_token='}{token}")
+            found.append([row["workflow_id"] for row in answer["workflows"]])
+            token = answer["next_page_token"]
+        assert found == [["w-6", "w-5", "w-4"], ["w-3", "w-2", "w-1"], ["w-0"]]
+        for url, kind, says in (
+            ("page_size=0", "ValueError", "page_size must be 1 or more, not 0"),
+            ("page_size=1001", "ValueError", "page_size must be at most 1,000, not 1,001"),
+            ("page_size=ten", "TypeError", "page_size must be an int, not 'ten'"),
+            (f"page_size={'9' * 5000}", "TypeError", "page_size must be an int"),
+            (
+                "next_page_token=x",
+                "ValueError",
+                "'x' is no next_page_token: pass one as an earlier list had it",
+            ),
+            ("next_page_token=%C3%A9", "ValueError", "is no next_page_token"),
+            ("limit=3", "CallRefusedError", "unknown query parameter 'limit'"),
+        ):
+            status, name, text = await refused(tmp_journal, "GET", f"/v1/workflows?{url}")
+            assert (status, name) == (400, kind)
+            assert says in text
 
 
 async def test_a_client_that_does_not_read_holds_nobody(tmp_journal, monkeypatch):
     async with hosted(tmp_journal) as runtime:
-        await runtime.spawn(Waits, id="w")
-        runs = await runtime.list_workflows() * 50_000
+        handle = await runtime.spawn(Waits, id="w")
+        history = await handle.fetch_history()
+        history.records *= 50_000
 
-        async def many(**_asked):
-            return runs
+        async def many(_self):
+            return history
 
-        monkeypatch.setattr(runtime, "list_workflows", many)
+        monkeypatch.setattr(WorkflowHandle, "fetch_history", many)
         reader, writer = await asyncio.open_unix_connection(tmp_journal / door.SOCKET_FILE, limit=1)
-        writer.write(b"GET /v1/workflows HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /v1/workflows/w/history HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readexactly(1)
         for _ in range(100):
             assert (await ask(tmp_journal, "GET", "/v1/workflow-count"))[1] == {"count": 1}

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from support.door_program import Program
-from support.door_workflows import Order, Waits
+from support.door_workflows import Asks, Order, Waits
+from support.hosting import kinds
 
-from everact import Client
-from everact.exceptions import WorkflowTerminatedError
+from everact import ApplicationError, Client
+from everact.exceptions import ActivityNotPendingError, WorkflowTerminatedError
 
 #: The points that a call passes on its way through the program.
 POINTS = [
@@ -26,11 +27,11 @@ POINTS = [
 ]
 
 
-async def keep_running(path, fault, done):
-    """Start the program again and again, which dies at each third pass of a fault point; returns how often it died."""
+async def keep_running(path, fault, done, count=3):
+    """Start the program again and again, which dies at a pass of a fault point; returns how often it died."""
     deaths = 0
     while True:
-        with Program(path, EVERACT_FAULT=f"{fault}:3") as program:
+        with Program(path, EVERACT_FAULT=f"{fault}:{count}") as program:
             ended = asyncio.create_task(asyncio.to_thread(program.process.wait))
             await asyncio.wait([ended, done], return_when=asyncio.FIRST_COMPLETED)
             if done.done():
@@ -69,6 +70,86 @@ async def test_each_call_is_applied_once_however_often_the_program_is_killed(tmp
         assert (kinds.count("SignalReceived"), kinds.count("UpdateReceived")) == (5, 4)
         done.set_result(None)
     assert await running > 1
+
+
+async def attempt_is_left(handle, number):
+    """Wait until the code of an attempt has ended without a result."""
+    while True:
+        for pending in (await handle.describe()).pending_activities:
+            if pending.completed_outside and pending.attempt >= number:
+                return pending.attempt
+        await asyncio.sleep(0.001)
+
+
+async def ended(handle, end):
+    """End the present attempt; one that was lost with its process is another one by then."""
+    while True:
+        try:
+            return await end()
+        except ActivityNotPendingError:
+            await attempt_is_left(handle, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "count"), [*((point, 3) for point in POINTS), ("activity.complete.before", 2)]
+)
+async def test_updates_are_started_and_attempts_completed_once_however_often_the_program_is_killed(
+    tmp_journal, fault, count
+):
+    with Program(tmp_journal) as first:
+        client = await Client.connect(f"unix:{tmp_journal}")
+        first.kill()
+    done = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(keep_running(tmp_journal, fault, done, count))
+    async with client, asyncio.timeout(50):
+        handle = await client.spawn(Waits, id="w")
+        late = await handle.start_update(Waits.until, "last")
+        updates = [await handle.start_update(Waits.add, Order(f"update {number}")) for number in range(3)]
+        assert [await update.result() for update in updates] == [1, 2, 3]
+        asks = await client.spawn(Asks, id="a")
+        outside = client.activity_handle(workflow_id="a", command=1)
+        number = await attempt_is_left(asks, 1)
+        await ended(asks, lambda: outside.fail(ApplicationError("again", type="Again")))
+        await attempt_is_left(asks, number + 1)
+        await ended(asks, lambda: outside.heartbeat("half way"))
+        await ended(asks, lambda: outside.complete(Order("tea", 7)))
+        assert await asks.result() == Order("tea", 7)
+        await handle.signal(Waits.hear, "last")
+        assert await late.result() == 3
+        found = kinds(await asks.fetch_history())
+        assert (found.count("AttemptFailed"), found.count("ActivityCompleted")) == (1, 1)
+        assert kinds(await handle.fetch_history()).count("UpdateReceived") == 4
+        done.set_result(None)
+    assert await running >= 1
+
+
+@pytest.mark.slow
+async def test_a_call_whose_program_does_not_come_back_says_how_it_is_repeated(tmp_journal):
+    from everact.exceptions import RuntimeUnreachableError
+
+    with Program(tmp_journal, EVERACT_FAULT="message.ack.before:2"):
+        async with await Client.connect(f"unix:{tmp_journal}", timeout=0.3) as client:
+            handle = await client.spawn(Waits, id="w")
+            with pytest.raises(RuntimeUnreachableError) as caught:
+                await handle.signal(Waits.hear, "one")
+    error = caught.value
+    assert list(error.repeat_with) == ["request_id"]
+    assert "went away in the middle of the call, and none has come back in time: nobody listens" in str(error)
+    assert str(error).endswith(
+        f"Whether it was done is unknown; repeat it when the program runs again with "
+        f"request_id={error.repeat_with['request_id']!r}: it is then done once."
+    )
+    with Program(tmp_journal):
+        async with await Client.connect(f"unix:{tmp_journal}") as client:
+            handle = client.ref("w", Waits)
+            assert await handle.query(Waits.words) == ["one"], "it was durable; only the answer was lost"
+            await handle.signal(Waits.hear, "one", **error.repeat_with)
+            assert await handle.query(Waits.words) == ["one"]
+    with pytest.raises(RuntimeUnreachableError) as caught:
+        async with await Client.connect(f"unix:{tmp_journal}", timeout=0.3):
+            raise AssertionError
+    assert caught.value.repeat_with is None
 
 
 FORKS = """

@@ -1,30 +1,9 @@
 """The commands that talk to a running program, and those of them that read a closed journal."""
 
 import json
-import sys
 
 import pytest
 from support.door_program import Program
-
-from everact.cli import main
-
-
-@pytest.fixture
-def everact(monkeypatch, capsys, tmp_journal):
-    """Run a command in this process; returns the exit code, what it printed, and its errors."""
-
-    def call(*arguments, stdin=None, journal=tmp_journal):
-        if stdin is not None:
-            monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": stdin}))
-        monkeypatch.setattr(
-            sys, "argv", ["everact", *arguments, *(("--journal", str(journal)) if journal else ())]
-        )
-        with pytest.raises(SystemExit) as left:
-            main()
-        out, err = capsys.readouterr()
-        return left.value.code, out, err
-
-    return call
 
 
 @pytest.fixture
@@ -124,7 +103,10 @@ def test_what_changes_a_run_needs_the_program(everact, program, tmp_journal):
 def test_what_the_program_refuses_is_said_in_one_line(everact, program):
     everact("start", "Waits", "--id", "w")
     for command, says in (
-        (("start", "Nope"), "workflow type 'Nope' is not registered with this runtime; known: Free, Waits."),
+        (
+            ("start", "Nope"),
+            "workflow type 'Nope' is not registered with this runtime; known: Asks, Blocks, Free, Waits.",
+        ),
         (("start", "Waits", "--id", "w"), "workflow 'w' already exists"),
         (
             ("start", "Waits", "--if-running", "hope"),
@@ -222,3 +204,129 @@ def test_the_commands_are_listed(everact):
         "cancel",
     ):
         assert f"  {command} " in out
+
+
+@pytest.mark.slow
+def test_activities_are_completed_from_a_terminal(everact, program):
+    def start(name):
+        everact("start", "Asks", "--id", name)
+        while not data(everact("describe", name, "--json"))["pending_activities"][0]["completed_outside"]:
+            pass
+        return "--workflow-id", name, "--command", "1"
+
+    which = start("a")
+    assert everact("activity", "heartbeat", *which, "--detail", '"half way"', "--detail", "50") == (
+        0,
+        "the activity is alive\n",
+        "",
+    )
+    assert everact("activity", "complete", *which, "--result", '{"item": "tea"}') == (
+        0,
+        "the activity is completed\n",
+        "",
+    )
+    assert data(everact("result", "a"))["item"] == "tea"
+    which = start("b")
+    failing = (
+        "activity",
+        "fail",
+        *which,
+        "--reason",
+        "no stock",
+        "--type",
+        "NoStock",
+        "--detail",
+        '{"left": 0}',
+    )
+    assert data(everact(*failing, "--json")) == {}
+    while "NoStock: no stock" not in everact("describe", "b")[1]:
+        pass
+    while data(everact("describe", "b", "--json"))["pending_activities"][0]["attempt"] != 2:
+        pass
+    while not data(everact("describe", "b", "--json"))["pending_activities"][0]["completed_outside"]:
+        pass
+    assert everact(*failing, "--non-retryable")[:2] == (0, "the attempt has failed\n")
+    code, _out, err = everact("result", "b")
+    assert code == 1
+    assert "NoStock: no stock" in err
+    which = start("c")
+    everact("cancel", "c")
+    code, out, err = everact("activity", "heartbeat", *which)
+    assert (code, out) == (1, "")
+    assert "has asked activity 'asks' to stop: end the work, then call report_cancelled()" in err
+    assert everact("activity", "report-cancelled", *which) == (0, "the activity is cancelled\n", "")
+    assert everact("result", "c")[0] == 1
+
+
+@pytest.mark.slow
+def test_an_update_is_only_started_and_its_answer_is_asked_for_later(everact, program):
+    everact("start", "Waits", "--id", "w")
+    code, out, _err = everact(
+        "update", "w", "until", '"now"', "--wait-for-stage", "accepted", "--request-id", "r"
+    )
+    assert (code, out) == (0, "'until' was accepted by 'w' (request id r)\n")
+    started = data(everact("update", "w", "until", '"now"', "--wait-for-stage", "accepted", "--json"))
+    assert started["accepted"] is True
+    everact("signal", "w", "hear", '"now"')
+    for request_id in ("r", started["request_id"]):
+        assert data(everact("update", "w", "until", '"now"', "--request-id", request_id)) == 0
+    history = data(everact("history", "w", "--json"))
+    assert (
+        sum(event["event"] == "UpdateReceived" for record in history["records"] for event in record["inputs"])
+        == 2
+    )
+
+
+@pytest.mark.slow
+def test_a_list_is_printed_page_by_page_and_goes_on_behind_a_token(everact, program, monkeypatch):
+    from everact.actors import listing
+
+    for number in range(5):
+        everact("start", "Free", "--id", f"run-{number}")
+    monkeypatch.setattr(listing, "PAGE_SIZE", 2)
+
+    def agree():
+        whole = data(everact("list", "--json"))
+        ids = [run["workflow_id"] for run in whole["workflows"]]
+        assert (ids, whole["next_page_token"]) == ([f"run-{number}" for number in reversed(range(5))], None)
+        first = data(everact("list", "--json", "--limit", "3"))
+        rest = data(everact("list", "--json", "--next-page-token", first["next_page_token"]))
+        assert [*first["workflows"], *rest["workflows"]] == whole["workflows"]
+        code, out, err = everact("list")
+        assert (code, err, out.count("workflow id")) == (0, "", 1)
+        lines = [line for line in out.splitlines() if "run-" in line]
+        assert [line.split()[0] for line in lines] == ids
+        assert len({line.index("Free") for line in lines}) == 1
+        assert everact("list", "--limit", "3")[1].endswith("the newest 3 (--limit)\n")
+        assert data(everact("list", "--json", "--status", "held")) == {
+            "workflows": [],
+            "next_page_token": None,
+        }
+        assert everact("list", "--status", "held")[1] == "no runs\n"
+
+    agree()
+    program.leave()
+    agree()
+
+
+@pytest.mark.slow
+def test_a_list_goes_on_from_the_journal_when_the_program_ends_in_the_middle(everact, program, monkeypatch):
+    from everact.actors import listing
+    from everact.workflow_texts import ListPrinter
+
+    for number in range(5):
+        everact("start", "Free", "--id", f"run-{number}")
+    printed = []
+
+    def page(self, page, real=ListPrinter.page):
+        printed.append(len(page.workflows))
+        real(self, page)
+        program.kill()
+
+    monkeypatch.setattr(listing, "PAGE_SIZE", 2)
+    monkeypatch.setattr(ListPrinter, "page", page)
+    code, out, _err = everact("list", "--json", "--timeout", "0.2")
+    assert (code, printed) == (0, [2, 2, 1])
+    assert [run["workflow_id"] for run in json.loads(out)["workflows"]] == [
+        f"run-{number}" for number in reversed(range(5))
+    ]

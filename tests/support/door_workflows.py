@@ -3,10 +3,12 @@
 import asyncio
 import os
 import sys
+import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-from everact import ApplicationError, Runtime, workflow
+from everact import ApplicationError, RetryPolicy, Runtime, activity, workflow
 
 
 @dataclass
@@ -77,11 +79,54 @@ class Free:
         return list(values)
 
 
-WORKFLOWS = [Waits, Free]
+@activity.defn(retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=1), jitter=0))
+async def asks(question: str) -> Order:
+    """Is completed by somebody outside."""
+    activity.raise_complete_async()
+
+
+@workflow.defn
+class Asks:
+    """Asks somebody outside."""
+
+    @workflow.run
+    async def run(self) -> Order:
+        return await workflow.execute_activity(
+            asks, "how many?", cancellation_type="wait_cancellation_completed"
+        )
+
+
+@workflow.defn
+class Blocks:
+    """Holds the event loop when it is asked to."""
+
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.wait_condition(lambda: False)
+
+    @workflow.signal
+    def hold(self, path: str) -> None:
+        """Let nothing else run until there is a file with this name."""
+        until(path)
+
+    @workflow.query
+    def held(self, path: str) -> str:
+        until(path)
+        return "no longer"
+
+
+def until(path: str) -> None:
+    while not os.path.exists(path):  # noqa: PTH110  (pathlib is what the guards look for)
+        time.sleep(0.001)
+
+
+WORKFLOWS = [Waits, Free, Asks]
 
 
 async def program(path: str) -> None:
-    async with Runtime(path, workflows=WORKFLOWS, grace=0.1):
+    async with Runtime(
+        path, workflows=[*WORKFLOWS, Blocks], activities=[asks], grace=0.1, guard="off", watchdog=None
+    ):
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 

@@ -333,6 +333,7 @@ async def starting(runtime: Runtime) -> None:
     assert_type(runtime.ref("fan", FanOut), WorkflowHandle[FanOut, dict[str, int]])
     assert_type(runtime.ref("everact://local/order-42"), WorkflowHandle[Any, Any])
     assert_type(await runtime.list_workflows(status="running", limit=3), list[WorkflowSummary])
+    assert_type([run async for run in runtime.list_workflows(page_size=10)], list[WorkflowSummary])
     assert_type(await runtime.count_workflows(workflow_type="Orders"), int)
 
 

@@ -4,8 +4,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, assert_type
 
-from everact import Client, WorkflowDescription, WorkflowHandle, WorkflowSummary, blocking, workflow
-from everact.blocking import BlockingHandle
+from everact import (
+    AsyncActivityHandle,
+    Client,
+    UpdateHandle,
+    WorkflowDescription,
+    WorkflowHandle,
+    WorkflowListing,
+    WorkflowPage,
+    WorkflowSummary,
+    blocking,
+    workflow,
+)
+from everact.blocking import BlockingActivityHandle, BlockingHandle, BlockingListing, BlockingUpdateHandle
 
 
 @dataclass
@@ -52,6 +63,20 @@ async def from_another_process() -> None:
         assert_type(client.ref("order-1", Orders), WorkflowHandle[Orders, Receipt])
         assert_type(await order.execute_update(Orders.rename, "x"), int)
         assert_type(await client.list_workflows(limit=3), list[WorkflowSummary])
+        listing = client.list_workflows(page_size=50, next_page_token=None)
+        assert_type(listing, WorkflowListing)
+        assert_type([run async for run in listing], list[WorkflowSummary])
+        assert_type([page async for page in listing.pages()], list[WorkflowPage])
+        assert_type(listing.next_page_token, str | None)
+        assert_type(await order.start_update(Orders.rename, "x"), UpdateHandle[int])
+        assert_type(await order.start_update(Orders.change_address, "x", 1), UpdateHandle[list[str]])
+        assert_type(await order.start_update("rename", "x", wait_for_stage="completed"), UpdateHandle[Any])
+        assert_type(client.activity_handle("token"), AsyncActivityHandle)
+        handle = client.activity_handle(workflow_id="order-1", command=1, run_id=None)
+        await handle.complete(Receipt(7))
+        await handle.heartbeat("half way", 50)
+        await handle.fail(ValueError("no"))
+        await handle.report_cancelled()
         assert_type(await client.count_workflows(), int)
 
 
@@ -84,5 +109,14 @@ def talk(side: blocking.Runtime | blocking.Client) -> None:
     order.cancel("late")
     order.terminate()
     assert_type(order.address, str)
-    assert_type(side.list_workflows(status="running"), list[WorkflowSummary])
+    assert_type(list(side.list_workflows(status="running", page_size=10)), list[WorkflowSummary])
+    assert_type(side.list_workflows(), BlockingListing)
+    update = order.start_update(Orders.rename, "x", wait_for_stage="accepted", request_id="r")
+    assert_type(update, BlockingUpdateHandle[int])
+    assert_type(update.done(), bool)
+    assert_type(update.result(), int)
+    assert_type(order.start_update(Orders.change_address, "x", 1).result(), list[str])
+    assert_type(order.start_update("rename", "x").result(), Any)
+    assert_type(side.activity_handle("token"), BlockingActivityHandle)
+    side.activity_handle(workflow_id="order-1", command=1).complete(Receipt(7))
     assert_type(side.count_workflows(), int)

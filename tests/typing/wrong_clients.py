@@ -42,6 +42,12 @@ async def from_another_process(client: Client) -> None:
     await client.spawn(Orders, Order("tea"), if_running="hope")  # type: ignore[call-overload]
     await client.ref("w", Orders).signal(Orders.approve, 5)  # type: ignore[arg-type]
     await client.list_workflows(limit="3")  # type: ignore[arg-type]
+    client.list_workflows(next_page_token=3)  # type: ignore[arg-type]
+    await client.ref("w", Orders).start_update(Orders.rename, 5)  # type: ignore[arg-type]
+    await client.ref("w", Orders).start_update(Orders.rename, "x", wait_for_stage="soon")  # type: ignore[call-overload]
+    client.activity_handle()  # type: ignore[call-overload]
+    client.activity_handle("token", workflow_id="w")  # type: ignore[call-overload]
+    await client.activity_handle("token").fail("no")  # type: ignore[arg-type]
 
 
 def without_an_event_loop() -> None:
@@ -60,6 +66,8 @@ def talk(side: blocking.Runtime) -> None:
     order.signal(Orders.status)  # type: ignore[arg-type, call-arg]
     order.query(Orders.status, 5)  # type: ignore[arg-type]
     order.ask(Orders.rename, 5)  # type: ignore[arg-type]
+    order.start_update(Orders.rename, 5)  # type: ignore[arg-type]
+    side.activity_handle()  # type: ignore[call-overload]
     order.result(timeout="5")  # type: ignore[arg-type]
     number: int = order.query(Orders.status)  # type: ignore[assignment]
     print(number)
