@@ -93,7 +93,7 @@ class ListPrinter:
                     _time(run.started_at),
                     _time(run.closed_at),
                     run.run_id,
-                    *([run.parent_id] if self._shows_parents else []),
+                    *([run.parent_id or ""] if self._shows_parents else []),
                 )
             ]
             for run in found

@@ -9,11 +9,12 @@ from support.clock import ManualClock
 from support.hosting import gate, hosted, settled, tick, until
 
 from everact import workflow
+from everact.actors.listing import WorkflowPage
 from everact.exceptions import (
     WorkflowCancelledError,
 )
 from everact.journal.memory_store import MemoryJournal
-from everact.workflow_texts import print_description, print_list
+from everact.workflow_texts import ListPrinter, print_description
 
 # --- waiting for many
 
@@ -192,5 +193,6 @@ async def test_lists_and_descriptions_show_who_belongs_to_whom(capsys):
             assert "children:         6 open\nchild:            kid-0 (Waits, running)\n" in out
             print_description(child)
             assert f"parent:           p (run {seen.run_id})\n" in capsys.readouterr().out
-            print_list(await runtime.list_workflows(), 100)
+            page = WorkflowPage(await runtime.list_workflows(), None)
+            ListPrinter(100, None, as_json=False).page(page)
             assert " parent " in capsys.readouterr().out
