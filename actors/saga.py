@@ -327,8 +327,7 @@ class Saga(SagaBlock):
             RuntimeError: The saga's block is not entered yet, or left.
         """
         if self._run.loop.discarded:
-            self._run.loop.refuse()
-            return
+            return self._run.loop.refuse()
         self._check_open("add_compensation()")
         if name is None:
             name = (
