@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVarTuple, Unpack, get_args, overload
 
 from .commands import Decode, result_decoder
 from .context import current_instance
-from .definitions import activity_definition
+from .definitions import DEFINITION, ActivityDefinition, activity_definition
 from .options import ActivityOptions, RetryPolicy, check_text
-from .saga_block import SagaBlock, active_saga
+from .saga_block import SagaBlock
 from .saga_order import Order, checked_order
 from .saga_steps import (
     COMPENSATION_RETRY,
@@ -326,8 +328,6 @@ class Saga(SagaBlock):
             ActivityNotRegisteredError: The runtime was not given this activity.
             RuntimeError: The saga's block is not entered yet, or left.
         """
-        if self._run.loop.discarded:
-            return self._run.loop.refuse()
         self._check_open("add_compensation()")
         if name is None:
             name = (
@@ -343,16 +343,21 @@ class Saga(SagaBlock):
             raise TypeError("add_compensation() needs an activity, the name of one, or a function, not None")
         self._completed(made)
 
+    def completed_step(self, definition: Any, workflow_object: Any, result: Any) -> None:
+        """A ``@workflow.step`` with a ``compensate`` was completed in the block; in replay too, and when it is skipped.
 
-def step_completed(name: str, compensate: Any, args: Sequence[Any], *, priority: int = 0) -> None:
-    """For steps of other kinds: one was completed; the saga in whose block it ran, if any, undoes it when it fails.
-
-    Args:
-        name: Of the step.
-        compensate: An activity, the name of one, or a function.
-        args: Its arguments.
-        priority: As of ``Saga.run``.
-    """
-    inside = active_saga.get()
-    if isinstance(inside, Saga) and inside.is_open:
-        inside.add_compensation(compensate, *args, name=name, priority=priority)
+        Args:
+            definition: Of the step: its ``name``, and ``compensate``: an activity, or a method of the workflow class.
+            workflow_object: Whose method it is.
+            result: What the step gave; its compensation gets it.
+        """
+        if not self.is_open:  # the step was on its way when the block was left, and the code has let it go on
+            raise asyncio.CancelledError(f"saga {self._name!r} was left")
+        target = definition.compensate
+        if not isinstance(getattr(target, DEFINITION, None), ActivityDefinition):
+            target = functools.partial(target, workflow_object)
+        made = self._compensation(target, (result,), definition.name, {})
+        assert made is not None
+        if made.definition is None:
+            made.label = getattr(definition.compensate, "__qualname__", made.label)
+        self._completed(made)
