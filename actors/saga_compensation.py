@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -157,6 +158,9 @@ class Compensator:
                 delay, _why = decide(one.policy.retry.to_record(), attempt, failure, run.random("saga"))
                 if delay < 0:
                     raise
+                what = f"attempt {attempt} of compensation {one.label!r} (step {one.step!r} of saga {self._name!r})"
+                text = f"{what} failed, the next one starts in {delay / 1_000_000:.1f} s"
+                run._log(logging.WARNING, text, error)
             else:
                 return
             await asyncio.sleep(delay / 1_000_000)
