@@ -261,15 +261,20 @@ class Saga(SagaBlock):
             )
         if compensation is not None:
             options.setdefault("cancellation_type", "wait_cancellation_completed")
-        step = run.schedule_activity(definition, args, None, options, decode, make=StepFuture)
-        assert isinstance(step, StepFuture)
-        step.saga = self
-        step.name = name
-        step.compensation = compensation
-        step.is_optional = optional
-        step.compensates_unknown = compensate_unknown
-        self._pending[step] = None
-        return step
+
+        def make(
+            *about: Any, **cancellation: Any
+        ) -> StepFuture:  # whatever interceptors make of it, the saga knows it
+            step = StepFuture(*about, **cancellation)
+            step.saga = self
+            step.name = name
+            step.compensation = compensation
+            step.is_optional = optional
+            step.compensates_unknown = compensate_unknown
+            self._pending[step] = None
+            return step
+
+        return run.schedule_activity(definition, args, None, options, decode, make=make)
 
     def _compensation(
         self, target: Any, args: Any, step: str, options: dict[str, Any]
