@@ -15,6 +15,7 @@ from everact.exceptions import (
     WorkflowQuarantinedError,
     WorkflowTerminatedError,
 )
+from everact.interceptors import Interceptor, WorkflowInboundInterceptor, WorkflowOutboundInterceptor
 from everact.journal.memory_store import MemoryJournal
 
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -413,6 +414,37 @@ async def test_an_inner_saga_that_ends_well_is_undone_with_the_outer_one():
         "failing: 1 of 1 compensations done",
         "outer: 3 of 3 compensations done",
     ]
+
+
+async def test_interceptors_see_steps_and_compensations_and_may_wrap_what_they_give():
+    seen = []
+
+    class Outbound(WorkflowOutboundInterceptor):
+        def start_activity(self, input):
+            seen.append((input.activity, len(input.args)))
+            return asyncio.get_running_loop().create_task(self.wrapped(self.next.start_activity(input)))
+
+        async def wrapped(self, handle):
+            return await handle
+
+    class Inbound(WorkflowInboundInterceptor):
+        def init(self, outbound):
+            self.next.init(Outbound(outbound))
+
+    class Wrapping(Interceptor):
+        def intercept_workflow(self, next):
+            return Inbound(next)
+
+    async def body(_run):
+        async with workflow.saga(compensation_retry=ONCE) as saga:
+            await asyncio.gather(saga.run(do, "a", compensate=undo), saga.run(do, "b", compensate=undo))
+            await saga.run(do, "c")
+
+    world.broken["do c"] = NEVER
+    outcome, _seen, _history = await outcome_of(body, interceptors=[Wrapping()])
+    assert "cannot do c" in str(outcome)
+    assert world.done == ["do a", "do b", "do c fails", "undo b", "undo a"]
+    assert seen[-5:] == [("do", 1)] * 3 + [("undo", 1)] * 2
 
 
 # --- steps of which it is not known whether they were done
