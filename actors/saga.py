@@ -348,19 +348,28 @@ class Saga(SagaBlock):
             raise TypeError("add_compensation() needs an activity, the name of one, or a function, not None")
         self._completed(made)
 
-    def completed_step(self, definition: Any, workflow_object: Any, result: Any) -> None:
+    def completed_step(
+        self,
+        command: int,  # noqa: ARG002
+        definition: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],  # noqa: ARG002
+        result: Any,
+    ) -> None:
         """A ``@workflow.step`` with a ``compensate`` was completed in the block; in replay too, and when it is skipped.
 
         Args:
-            definition: Of the step: its ``name``, and ``compensate``: an activity, or a method of the workflow class.
-            workflow_object: Whose method it is.
+            command: Number of the step.
+            definition: Its ``name``, and ``compensate``: an activity, or a method of the workflow class.
+            args: Those of the call, the workflow object first.
+            kwargs: Likewise.
             result: What the step gave; its compensation gets it.
         """
         if not self.is_open:  # the step was on its way when the block was left, and the code has let it go on
             raise asyncio.CancelledError(f"saga {self._name!r} was left")
         target = definition.compensate
         if not isinstance(getattr(target, DEFINITION, None), ActivityDefinition):
-            target = functools.partial(target, workflow_object)
+            target = functools.partial(target, args[0])
         made = self._compensation(target, (result,), definition.name, {})
         assert made is not None
         if made.definition is None:

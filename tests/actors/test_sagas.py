@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 
 import pytest
 from support.clock import ManualClock
 from support.hosting import hosted, kinds, settled, tick, until
 
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
+from everact.actors.saga_block import active_saga
+from everact.actors.saga_compensation import saga_mark
 from everact.exceptions import (
     SagaCompensationError,
     WorkflowCancelledError,
@@ -445,6 +448,36 @@ async def test_interceptors_see_steps_and_compensations_and_may_wrap_what_they_g
     assert "cannot do c" in str(outcome)
     assert world.done == ["do a", "do b", "do c fails", "undo b", "undo a"]
     assert seen[-5:] == [("do", 1)] * 3 + [("undo", 1)] * 2
+
+
+async def test_steps_of_other_kinds_tell_the_saga_around_them():
+    """As ``@workflow.step(compensate=...)`` does: an activity gets the result, a method the object too."""
+
+    async def body(run):
+        def back(self, result: str) -> None:
+            self.notes.append(result)
+
+        async with workflow.saga():
+            for number, compensate in enumerate((undo, back)):
+                step = SimpleNamespace(name=f"step {number}", compensate=compensate)
+                around = active_saga.get()
+                mark = saga_mark(around._run)
+                around.completed_step(number, step, (run, "argument"), {}, f"result {number}")
+                assert saga_mark(around._run) > mark
+            raise ApplicationError("no")
+
+    cls = runs(body)
+    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
+        handle = await runtime.spawn(cls.run, id="s")
+        await failed(handle)
+        assert await handle.query(cls.look) == ["result 1"]
+        history = await handle.fetch_history()
+    assert world.done == ["undo result 0"]
+    started = [e.event for e in history if e.kind == "CompensationStarted"]
+    assert [(e.name, e.compensation.rpartition(".")[2]) for e in started] == [
+        ("step 1", "back"),
+        ("step 0", "undo"),
+    ]
 
 
 # --- steps of which it is not known whether they were done
