@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from .asyncio_discard import TurnCrashed
+from .asyncio_discard import TurnAborted, TurnCrashed
 from .errors import SagaCompensationError
 from .saga_compensation import Compensator, RunSagas, is_bug
 from .saga_order import Order, in_groups
@@ -15,6 +15,9 @@ from .saga_steps import Compensation, FailurePolicy, StepFuture
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
+
+#: What leaves a block without being an end of it: its code leaves memory, or the turn is broken off.
+_BROKEN_OFF = (GeneratorExit, TurnAborted, KeyboardInterrupt, SystemExit)
 
 #: The saga whose block is being run.
 active_saga: ContextVar[SagaBlock | None] = ContextVar("everact_saga", default=None)
@@ -119,9 +122,12 @@ class SagaBlock:
         Raises:
             SagaCompensationError: A compensation failed; ``__cause__`` is the error that has left the block.
         """
-        if self._run.loop.discarded or not isinstance(error, Exception | asyncio.CancelledError | None):
-            return  # the code leaves memory, or the turn is broken off
+        if self._run.loop.discarded or isinstance(error, _BROKEN_OFF):
+            return
         active_saga.set(self._outer)
+        if not isinstance(error, Exception | asyncio.CancelledError | None):
+            self._refuse_to_lose(error)
+            return
         found = error if error is not None else await self._finished()
         outer = self._outer
         if found is None:
@@ -146,6 +152,19 @@ class SagaBlock:
             raise cancelled from found
         if found is not error:
             raise found
+
+    def _refuse_to_lose(self, error: BaseException) -> None:
+        """The run goes on as another one, which does not know what this one would have to undo.
+
+        Raises:
+            RuntimeError: There is something.
+        """
+        self._state = "closed"
+        if self._done or any(step.compensation is not None for step in self._pending):
+            raise RuntimeError(
+                f"{type(error).__name__} must not leave the block of saga {self._name!r}: what undoes its completed steps "
+                f"({len(self._done)}) would be lost; let the block end first, then call continue_as_new()"
+            ) from error
 
     async def _finished(self) -> BaseException | None:
         """Wait for steps that nobody has awaited; returns why the saga fails all the same."""

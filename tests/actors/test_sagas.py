@@ -1164,6 +1164,29 @@ async def test_a_bad_step_is_refused_at_the_call_and_leaves_nothing(call, error,
     assert "ActivityScheduled" not in kinds(history)
 
 
+async def test_what_goes_on_as_another_run_must_not_lose_what_is_to_be_undone():
+    class GoesOn(BaseException):
+        """As what ``continue_as_new`` raises."""
+
+    said = []
+
+    async def body(_run):
+        for count in (0, 1):
+            try:
+                async with workflow.saga("trip") as saga:
+                    if count:
+                        await saga.run(do, "a", compensate=undo)
+                    raise GoesOn
+            except (GoesOn, RuntimeError) as error:
+                said.append(f"{type(error).__name__} {error}")
+
+    await outcome_of(body)
+    assert said[-2].startswith("GoesOn")
+    assert "GoesOn must not leave the block of saga 'trip'" in said[-1]
+    assert "completed steps (1) would be lost" in said[-1]
+    assert world.done == ["do a"]
+
+
 async def test_a_saga_is_entered_once_and_takes_no_steps_once_it_was_left():
     said = []
 
