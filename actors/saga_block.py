@@ -162,8 +162,8 @@ class SagaBlock:
         self._state = "closed"
         if self._done or any(step.compensation is not None for step in self._pending):
             raise RuntimeError(
-                f"{type(error).__name__} must not leave the block of saga {self._name!r}: what undoes its completed steps "
-                f"({len(self._done)}) would be lost; let the block end first, then call continue_as_new()"
+                f"{type(error).__name__} must not leave the block of saga {self._name!r}: what undoes its completed "
+                f"steps ({len(self._done)}) would be lost; let the block end first, then call continue_as_new()"
             ) from error
 
     async def _finished(self) -> BaseException | None:
