@@ -144,6 +144,7 @@ class SagaBlock:
         self._state = "compensating"
         cancelled, failures = await self._shielded(self._unwound(found))
         self._state = "closed"
+        self._failures.clear()  # with their frames, in which this saga is
         if failures:
             failed = SagaCompensationError(self._name, [(step, text) for step, text, _error in failures])
             failed.errors = tuple(one for _step, _text, one in failures)

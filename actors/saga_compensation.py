@@ -18,7 +18,7 @@ from ..journal.saga_events import (
 from .asyncio_discard import TurnCrashed
 from .context import in_main
 from .failure_conversion import failure_of, is_failure
-from .places import user_place
+from .places import suspended_at
 from .retries import decide
 from .saga_steps import Compensation
 
@@ -112,7 +112,7 @@ class Compensator:
                 )
             )
             try:
-                await self._call(one, first)
+                await self._call(one, command, first)
             except (Exception, asyncio.CancelledError) as error:
                 if is_bug(run, error):
                     raise TurnCrashed(error) from error
@@ -124,8 +124,6 @@ class Compensator:
                     return
                 escalation = run.next_command
                 run.next_command = escalation + 1
-                if run.replaying:
-                    run.places[escalation] = user_place()
                 run._outputs.append(
                     CompensationEscalated(escalation, self._number, number, one.step, failure)
                 )
@@ -136,7 +134,7 @@ class Compensator:
             future = self._sagas.escalations[escalation] = run.loop.create_future()
             await future
 
-    async def _call(self, one: Compensation, repeats: int) -> None:
+    async def _call(self, one: Compensation, command: int, repeats: int) -> None:
         """Call it; an activity is repeated by its pool, with one idempotency key, a function here."""
         run = self._run
         if isinstance(one.encoded, Exception):
@@ -145,9 +143,12 @@ class Compensator:
             options = one.options
             if one.policy.retry is not None and "retry_policy" not in options:
                 options = {**options, "retry_policy": one.policy.retry}
-            await run.schedule_activity(
+            activity = run.schedule_activity(
                 one.definition, (), None, options, encoded=one.encoded, repeats=repeats
             )
+            if run.replaying:  # no line of the user's has called it: the block that main stands in has
+                run.places[command] = suspended_at(run.main)
+            await activity
             return
         assert one.fn is not None
         attempt = 0

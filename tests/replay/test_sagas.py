@@ -98,6 +98,7 @@ def test_code_that_undoes_in_another_order_does_not_fit():
     text = found_out(renamed(run), "ordered")
     assert "activity 'unbook'" in text
     assert "a timer" in text
+    assert "support/saga_workflows.py:" in text, "the line of the block, not of what called the run"
 
 
 def test_the_corpus_has_every_event_of_a_saga():
