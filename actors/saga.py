@@ -5,20 +5,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeVarTuple, Unpack, get_args, overload
 
 from .commands import Decode, result_decoder
 from .context import current_instance
-from .definitions import DEFINITION, ActivityDefinition, activity_definition
+from .definitions import activity_definition
 from .options import ActivityOptions, RetryPolicy, check_text
 from .saga_block import SagaBlock
 from .saga_order import Order, checked_order
 from .saga_steps import (
     COMPENSATION_RETRY,
-    Compensation,
     FailurePolicy,
     OnCompensationFailure,
     SagaStepOptions,
@@ -276,36 +273,6 @@ class Saga(SagaBlock):
 
         return run.schedule_activity(definition, args, None, options, decode, make=make)
 
-    def _compensation(
-        self, target: Any, args: Any, step: str, options: dict[str, Any]
-    ) -> Compensation | None:
-        priority = options.pop("priority", 0)
-        own = options.pop("compensate_options", None)
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise TypeError(f"step {step!r}: priority must be an int, not {priority!r}")
-        if target is None:
-            if args or own is not None or priority:
-                raise TypeError(
-                    f"step {step!r}: compensate_args, compensate_options and priority are for a compensation, and it "
-                    f"has none: pass compensate=..."
-                )
-            return None
-        if args is not None and not isinstance(args, tuple | list):
-            raise TypeError(
-                f"step {step!r}: compensate_args must be a tuple, not {args!r}: of one argument it is (x,)"
-            )
-        if own is not None and not isinstance(own, Mapping):
-            raise TypeError(f"step {step!r}: compensate_options must be a dict, not {own!r}")
-        return Compensation(
-            self._run,
-            target,
-            args,
-            step=step,
-            options=dict(own or {}),
-            priority=priority,
-            policy=self._policy,
-        )
-
     def add_compensation(
         self,
         compensation: Callable[[*Ts], object] | str,
@@ -346,32 +313,4 @@ class Saga(SagaBlock):
         made: Any = self._compensation(compensation, args, check_step_name(name), given)
         if made is None:
             raise TypeError("add_compensation() needs an activity, the name of one, or a function, not None")
-        self._completed(made)
-
-    def completed_step(
-        self,
-        command: int,  # noqa: ARG002
-        definition: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],  # noqa: ARG002
-        result: Any,
-    ) -> None:
-        """A ``@workflow.step`` with a ``compensate`` was completed in the block; in replay too, and when it is skipped.
-
-        Args:
-            command: Number of the step.
-            definition: Its ``name``, and ``compensate``: an activity, or a method of the workflow class.
-            args: Those of the call, the workflow object first.
-            kwargs: Likewise.
-            result: What the step gave; its compensation gets it.
-        """
-        if not self.is_open:  # the step was on its way when the block was left, and the code has let it go on
-            raise asyncio.CancelledError(f"saga {self._name!r} was left")
-        target = definition.compensate
-        if not isinstance(getattr(target, DEFINITION, None), ActivityDefinition):
-            target = functools.partial(target, args[0])
-        made = self._compensation(target, (result,), definition.name, {})
-        assert made is not None
-        if made.definition is None:
-            made.label = getattr(definition.compensate, "__qualname__", made.label)
         self._completed(made)
