@@ -12,9 +12,11 @@ from ..journal.errors import PayloadTooLargeError
 from ..journal.request_ids import Request
 from ..journal.run_status import status_flags
 from ..journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
+from ..journal.writer import Raise
 from .mailbox import DELIVERED, OUTCOMES, Reply, UpdateReply
 from .run_end import WorkflowCrashedError
 from .sending import tell_of_end
+from .stall_waiters import stall_error
 from .turn_effects import EFFECTS, SHOWN
 
 if TYPE_CHECKING:
@@ -146,7 +148,14 @@ def _reply_to_update(
         if isinstance(event, ev.UpdateCompleted | ev.UpdateFailed) and event.update == number:
             actor.shard.writer.open.waiters.append((reply, event))
             return
-    actor.wait_for_update(number, reply)
+    stall = actor.state.stall
+    if stall is None:
+        actor.wait_for_update(number, reply)
+        return
+    # Its handler's saga has quarantined the run.
+    if actor.coding is not None and actor.coding.stall is not None:
+        stall = ev.RunStalled(stall.kind, actor.coding.stall)
+    actor.shard.reply_when_durable(actor, reply, Raise(stall_error(actor, stall)))
 
 
 def _accepted(actor: WorkflowActor, numbers: Sequence[int]) -> None:

@@ -88,7 +88,7 @@ class InterceptedInstance(WorkflowInstance):
         depth: int = 2,
         encoded: tuple[tuple[Payload, ...], tuple[str, ...]] | None = None,
         repeats: int = 0,
-        make: type[CommandFuture] = CommandFuture,
+        make: Callable[..., CommandFuture] = CommandFuture,
         headers: tuple[ev.Header, ...] = (),
     ) -> CommandFuture:
         """Let interceptors see the call of an activity; arguments as of ``WorkflowInstance.schedule_activity``."""

@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeVarTuple, Unpack, get_args, overload
 
 from .commands import Decode, result_decoder
 from .context import current_instance
 from .definitions import activity_definition
 from .options import ActivityOptions, RetryPolicy, check_text
-from .saga_block import SagaBlock, active_saga
+from .saga_block import SagaBlock
 from .saga_order import Order, checked_order
 from .saga_steps import (
     COMPENSATION_RETRY,
-    Compensation,
     FailurePolicy,
     OnCompensationFailure,
     SagaStepOptions,
@@ -259,45 +258,20 @@ class Saga(SagaBlock):
             )
         if compensation is not None:
             options.setdefault("cancellation_type", "wait_cancellation_completed")
-        step = run.schedule_activity(definition, args, None, options, decode, make=StepFuture)
-        assert isinstance(step, StepFuture)
-        step.saga = self
-        step.name = name
-        step.compensation = compensation
-        step.is_optional = optional
-        step.compensates_unknown = compensate_unknown
-        self._pending[step] = None
-        return step
 
-    def _compensation(
-        self, target: Any, args: Any, step: str, options: dict[str, Any]
-    ) -> Compensation | None:
-        priority = options.pop("priority", 0)
-        own = options.pop("compensate_options", None)
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise TypeError(f"step {step!r}: priority must be an int, not {priority!r}")
-        if target is None:
-            if args or own is not None or priority:
-                raise TypeError(
-                    f"step {step!r}: compensate_args, compensate_options and priority are for a compensation, and it "
-                    f"has none: pass compensate=..."
-                )
-            return None
-        if args is not None and not isinstance(args, tuple | list):
-            raise TypeError(
-                f"step {step!r}: compensate_args must be a tuple, not {args!r}: of one argument it is (x,)"
-            )
-        if own is not None and not isinstance(own, Mapping):
-            raise TypeError(f"step {step!r}: compensate_options must be a dict, not {own!r}")
-        return Compensation(
-            self._run,
-            target,
-            args,
-            step=step,
-            options=dict(own or {}),
-            priority=priority,
-            policy=self._policy,
-        )
+        def make(
+            *about: Any, **cancellation: Any
+        ) -> StepFuture:  # whatever interceptors make of it, the saga knows it
+            step = StepFuture(*about, **cancellation)
+            step.saga = self
+            step.name = name
+            step.compensation = compensation
+            step.is_optional = optional
+            step.compensates_unknown = compensate_unknown
+            self._pending[step] = None
+            return step
+
+        return run.schedule_activity(definition, args, None, options, decode, make=make)
 
     def add_compensation(
         self,
@@ -326,9 +300,6 @@ class Saga(SagaBlock):
             ActivityNotRegisteredError: The runtime was not given this activity.
             RuntimeError: The saga's block is not entered yet, or left.
         """
-        if self._run.loop.discarded:
-            self._run.loop.refuse()
-            return
         self._check_open("add_compensation()")
         if name is None:
             name = (
@@ -343,17 +314,3 @@ class Saga(SagaBlock):
         if made is None:
             raise TypeError("add_compensation() needs an activity, the name of one, or a function, not None")
         self._completed(made)
-
-
-def step_completed(name: str, compensate: Any, args: Sequence[Any], *, priority: int = 0) -> None:
-    """For steps of other kinds: one was completed; the saga in whose block it ran, if any, undoes it when it fails.
-
-    Args:
-        name: Of the step.
-        compensate: An activity, the name of one, or a function.
-        args: Its arguments.
-        priority: As of ``Saga.run``.
-    """
-    inside = active_saga.get()
-    if isinstance(inside, Saga) and inside.is_open:
-        inside.add_compensation(compensate, *args, name=name, priority=priority)

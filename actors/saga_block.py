@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Mapping
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from .asyncio_discard import TurnCrashed
+from .asyncio_discard import TurnAborted, TurnCrashed
+from .definitions import DEFINITION, ActivityDefinition
 from .errors import SagaCompensationError
 from .saga_compensation import Compensator, RunSagas, is_bug
 from .saga_order import Order, in_groups
@@ -15,6 +18,9 @@ from .saga_steps import Compensation, FailurePolicy, StepFuture
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
+
+#: What leaves a block without being an end of it: its code leaves memory, or the turn is broken off.
+_BROKEN_OFF = (GeneratorExit, TurnAborted, KeyboardInterrupt, SystemExit)
 
 #: The saga whose block is being run.
 active_saga: ContextVar[SagaBlock | None] = ContextVar("everact_saga", default=None)
@@ -98,6 +104,64 @@ class SagaBlock:
         if error is not None and not step.is_optional:
             self._failures.append((error, step.name))
 
+    def _compensation(
+        self, target: Any, args: Any, step: str, options: dict[str, Any]
+    ) -> Compensation | None:
+        priority = options.pop("priority", 0)
+        own = options.pop("compensate_options", None)
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise TypeError(f"step {step!r}: priority must be an int, not {priority!r}")
+        if target is None:
+            if args or own is not None or priority:
+                raise TypeError(
+                    f"step {step!r}: compensate_args, compensate_options and priority are for a compensation, and it "
+                    f"has none: pass compensate=..."
+                )
+            return None
+        if args is not None and not isinstance(args, tuple | list):
+            raise TypeError(
+                f"step {step!r}: compensate_args must be a tuple, not {args!r}: of one argument it is (x,)"
+            )
+        if own is not None and not isinstance(own, Mapping):
+            raise TypeError(f"step {step!r}: compensate_options must be a dict, not {own!r}")
+        return Compensation(
+            self._run,
+            target,
+            args,
+            step=step,
+            options=dict(own or {}),
+            priority=priority,
+            policy=self._policy,
+        )
+
+    def completed_step(
+        self,
+        command: int,  # noqa: ARG002
+        definition: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],  # noqa: ARG002
+        result: Any,
+    ) -> None:
+        """A ``@workflow.step`` with a ``compensate`` was completed in the block; in replay too, and when it is skipped.
+
+        Args:
+            command: Number of the step.
+            definition: Its ``name``, and ``compensate``: an activity, or a method of the workflow class.
+            args: Those of the call, the workflow object first.
+            kwargs: Likewise.
+            result: What the step gave; its compensation gets it.
+        """
+        if not self.is_open:  # the step was on its way when the block was left, and the code has let it go on
+            raise asyncio.CancelledError(f"saga {self._name!r} was left")
+        target = definition.compensate
+        if not isinstance(getattr(target, DEFINITION, None), ActivityDefinition):
+            target = functools.partial(target, args[0])
+        made = self._compensation(target, (result,), definition.name, {})
+        assert made is not None
+        if made.definition is None:
+            made.label = getattr(definition.compensate, "__qualname__", made.label)
+        self._completed(made)
+
     # --- the block
 
     async def __aenter__(self) -> Self:
@@ -119,9 +183,12 @@ class SagaBlock:
         Raises:
             SagaCompensationError: A compensation failed; ``__cause__`` is the error that has left the block.
         """
-        if self._run.loop.discarded or not isinstance(error, Exception | asyncio.CancelledError | None):
-            return  # the code leaves memory, or the turn is broken off
+        if self._run.loop.discarded or isinstance(error, _BROKEN_OFF):
+            return
         active_saga.set(self._outer)
+        if not isinstance(error, Exception | asyncio.CancelledError | None):
+            self._refuse_to_lose(error)
+            return
         found = error if error is not None else await self._finished()
         outer = self._outer
         if found is None:
@@ -138,6 +205,7 @@ class SagaBlock:
         self._state = "compensating"
         cancelled, failures = await self._shielded(self._unwound(found))
         self._state = "closed"
+        self._failures.clear()  # with their frames, in which this saga is
         if failures:
             failed = SagaCompensationError(self._name, [(step, text) for step, text, _error in failures])
             failed.errors = tuple(one for _step, _text, one in failures)
@@ -146,6 +214,19 @@ class SagaBlock:
             raise cancelled from found
         if found is not error:
             raise found
+
+    def _refuse_to_lose(self, error: BaseException) -> None:
+        """The run goes on as another one, which does not know what this one would have to undo.
+
+        Raises:
+            RuntimeError: There is something.
+        """
+        self._state = "closed"
+        if self._done or any(step.compensation is not None for step in self._pending):
+            raise RuntimeError(
+                f"{type(error).__name__} must not leave the block of saga {self._name!r}: what undoes its completed "
+                f"steps ({len(self._done)}) would be lost; let the block end first, then call continue_as_new()"
+            ) from error
 
     async def _finished(self) -> BaseException | None:
         """Wait for steps that nobody has awaited; returns why the saga fails all the same."""

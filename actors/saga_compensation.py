@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from ..journal.saga_events import (
 from .asyncio_discard import TurnCrashed
 from .context import in_main
 from .failure_conversion import failure_of, is_failure
-from .places import user_place
+from .places import suspended_at
 from .retries import decide
 from .saga_steps import Compensation
 
@@ -47,6 +48,12 @@ class RunSagas:
         for future in waiting.values():
             if not future.done():
                 future.set_result(None)
+
+
+def saga_mark(run: WorkflowInstance) -> tuple[int, int]:
+    """Changes when a saga has learnt what it may have to undo: a replay must run the code that told it so again."""
+    sagas = run.sagas
+    return (0, 0) if sagas is None else (sagas.completed, sagas.count)
 
 
 def is_bug(run: WorkflowInstance, error: BaseException) -> bool:
@@ -105,7 +112,7 @@ class Compensator:
                 )
             )
             try:
-                await self._call(one, first)
+                await self._call(one, command, first)
             except (Exception, asyncio.CancelledError) as error:
                 if is_bug(run, error):
                     raise TurnCrashed(error) from error
@@ -117,8 +124,6 @@ class Compensator:
                     return
                 escalation = run.next_command
                 run.next_command = escalation + 1
-                if run.replaying:
-                    run.places[escalation] = user_place()
                 run._outputs.append(
                     CompensationEscalated(escalation, self._number, number, one.step, failure)
                 )
@@ -129,7 +134,7 @@ class Compensator:
             future = self._sagas.escalations[escalation] = run.loop.create_future()
             await future
 
-    async def _call(self, one: Compensation, repeats: int) -> None:
+    async def _call(self, one: Compensation, command: int, repeats: int) -> None:
         """Call it; an activity is repeated by its pool, with one idempotency key, a function here."""
         run = self._run
         if isinstance(one.encoded, Exception):
@@ -138,9 +143,12 @@ class Compensator:
             options = one.options
             if one.policy.retry is not None and "retry_policy" not in options:
                 options = {**options, "retry_policy": one.policy.retry}
-            await run.schedule_activity(
+            activity = run.schedule_activity(
                 one.definition, (), None, options, encoded=one.encoded, repeats=repeats
             )
+            if run.replaying:  # no line of the user's has called it: the block that main stands in has
+                run.places[command] = suspended_at(run.main)
+            await activity
             return
         assert one.fn is not None
         attempt = 0
@@ -157,6 +165,9 @@ class Compensator:
                 delay, _why = decide(one.policy.retry.to_record(), attempt, failure, run.random("saga"))
                 if delay < 0:
                     raise
+                what = f"attempt {attempt} of compensation {one.label!r} (step {one.step!r} of saga {self._name!r})"
+                text = f"{what} failed, the next one starts in {delay / 1_000_000:.1f} s"
+                run._log(logging.WARNING, text, error)
             else:
                 return
             await asyncio.sleep(delay / 1_000_000)

@@ -66,14 +66,11 @@ def _escalated(actor: WorkflowActor, batch: Batch, event: CompensationEscalated)
     """The turn itself has quarantined the run: lists show it at once, waiters hear of it."""
     status = status_flags(actor.state.status)
     batch.entries[-1] = batch.entries[-1]._replace(flags=batch.entries[-1].flags | status)
-    batch.effects.append((_tell_escalated, (actor, event)))
-
-
-def _tell_escalated(actor: WorkflowActor, event: CompensationEscalated) -> None:
-    if actor.state.stall is not None:  # not released meanwhile
+    stall = actor.state.stall
+    if stall is not None:  # the run has not ended in the same turn
         if actor.coding is not None:
             actor.coding.stall = event.failure
-        tell_stalled(actor, ev.RunStalled("quarantined", event.failure))
+        tell_stalled(actor, ev.RunStalled(stall.kind, event.failure))
 
 
 #: Events whose effect shows them to people: it gets the plain one, the others what is stored.

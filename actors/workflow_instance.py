@@ -321,7 +321,7 @@ class WorkflowInstance:
         depth: int = 2,
         encoded: tuple[tuple[Payload, ...], tuple[str, ...]] | None = None,
         repeats: int = 0,
-        make: type[CommandFuture] = CommandFuture,
+        make: Callable[..., CommandFuture] = CommandFuture,
         headers: tuple[ev.Header, ...] = (),
     ) -> CommandFuture:
         """Number and record an activity command; called ``depth`` frames below the user's code.

@@ -23,12 +23,13 @@ from .message_workloads import MESSAGES
 from .peer_dbos import measure_dbos
 from .recovery_workloads import RECOVERY
 from .report import Line, median_lines, quantile, table
+from .saga_workloads import SAGAS
 from .timer_workloads import TIMERS
 from .workloads import WORKLOADS as FIRST
 
 WORKLOADS = FIRST | MESSAGES | RECOVERY | CHILD_WORKLOADS
 #: What is measured when it is named.
-NAMED = TIMERS | JOURNAL
+NAMED = TIMERS | SAGAS | JOURNAL
 
 #: Bytes of the commits whose latency is shown first: about what one step of one run writes.
 SAMPLE_BYTES = 300

@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 from time import perf_counter
 
-from .. import activity, workflow
+from .. import ActivityError, ApplicationError, activity, workflow
 
 #: When each ``stamped_step`` began, in seconds of ``perf_counter``; the driver clears it.
 stamps: list[float] = []
@@ -154,5 +154,37 @@ class Tree:
         return len(await asyncio.gather(*(workflow.execute_child_workflow(Leaf, i) for i in range(n))))
 
 
-WORKFLOWS = (Steps, Blocks, Fan, Nap, SleepUntil, Counter, Leaf, Tree)
-ACTIVITIES = (step, stamped_step)
+@activity.defn
+async def fails() -> None:
+    """Fail for good."""
+    raise ApplicationError("no", non_retryable=True)
+
+
+#: How many steps of a ``FailingSaga`` are undone.
+UNDONE = 4
+
+
+@workflow.defn
+class FailingSaga:
+    """A saga whose last step fails."""
+
+    @workflow.run
+    async def run(self) -> int:
+        """Do four steps, and undo them; returns how many."""
+        undone: list[int] = []
+
+        async def undo(i: int) -> None:
+            undone.append(await step(i))
+
+        try:
+            async with workflow.saga() as saga:
+                for i in range(UNDONE):
+                    await saga.run(step, i, compensate=undo)
+                await saga.run(fails)
+        except ActivityError:
+            pass
+        return len(undone)
+
+
+WORKFLOWS = (Steps, Blocks, Fan, Nap, SleepUntil, Counter, Leaf, Tree, FailingSaga)
+ACTIVITIES = (step, stamped_step, fails)

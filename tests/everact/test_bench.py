@@ -296,3 +296,12 @@ def test_children_are_measured_and_all_of_them_are_in_the_journal(tmp_path: Path
     assert (speed["key"], growth["key"]) == ("children.speed", "children.growth")
     assert speed["detail"]["completed_in_journal"] == 7 * (5 + 1) + 50 + 1
     assert speed["value"] > 0 < growth["value"]
+
+
+@pytest.mark.slow
+def test_sagas_are_measured_when_they_are_named(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--scale", "0.01", "--only", "saga", "--journal", "disk", "--json", "x.json")
+    assert done.returncode == 0, done.stderr
+    lines = json.loads((tmp_path / "x.json").read_text())["lines"]
+    assert [line["key"] for line in lines] == ["saga.latency", "saga.speed"]
+    assert all(line["value"] > 0 for line in lines)
