@@ -32,6 +32,7 @@ from .interceptors import Interceptor
 from .marks import Marks
 from .notices import Notice
 from .thread_attempts import ThreadAttempts
+from .unwanted_attempts import UnwantedAttempts, name_of
 
 if TYPE_CHECKING:
     from .activity import ActivityInfo
@@ -62,6 +63,8 @@ class ActivityPoolInfo(NamedTuple):
         running_threads: Attempts of plain ``def`` activities.
         waiting_threads: Those that wait for a slot.
         lost_threads: Names of threads that were given up: their attempts are closed, their code still runs.
+        lost_tasks: Cancelled ``async def`` attempts that go on for so long that their slots were given to others.
+        unwanted: Attempts that have a slot although no run waits for them: cancelled, abandoned, or too late.
     """
 
     running: int
@@ -69,6 +72,8 @@ class ActivityPoolInfo(NamedTuple):
     running_threads: int
     waiting_threads: int
     lost_threads: tuple[str, ...]
+    lost_tasks: tuple[str, ...] = ()
+    unwanted: tuple[str, ...] = ()
 
 
 class ActivityPool:
@@ -80,6 +85,7 @@ class ActivityPool:
         converter: How values are stored.
         interceptors: Around each attempt.
         threads: The attempts that run in threads, or wait for one.
+        unwanted: Cancelled tasks that have not ended.
     """
 
     def __init__(
@@ -110,6 +116,7 @@ class ActivityPool:
         self._deadlines = AttemptDeadlines(loop, clock, self._expired)
         self.heartbeats = HeartbeatWatch(loop, clock, self._silent)
         self.threads = ThreadAttempts(self, max_threads)
+        self.unwanted = UnwantedAttempts(loop, clock, self._free_slot)
         # Every attempt begins with what the program had set when it entered the runtime, and with nothing of
         # the attempt or message that happened to start it.
         self._context = contextvars.copy_context()
@@ -224,6 +231,8 @@ class ActivityPool:
             threads,
             _count(self.threads.waiting),
             tuple(self.threads.lost),
+            tuple(map(name_of, self.unwanted.lost)),
+            tuple(sorted(name_of(attempt) for attempt in self._running if attempt.ended)),
         )
 
     def accept_no_more(self) -> None:
@@ -269,6 +278,7 @@ class ActivityPool:
         """Let go of threads and deadlines."""
         self._deadlines.close()
         self.heartbeats.close()
+        self.unwanted.close()
         self.threads.close()
 
     # --- on the loop
@@ -320,6 +330,10 @@ class ActivityPool:
     def _async_done(self, attempt: Attempt) -> None:
         attempt.task = None
         self._marks.over(attempt)
+        if not (attempt.is_cancelled and self.unwanted.end(attempt)):
+            self._free_slot(attempt)
+
+    def _free_slot(self, attempt: Attempt) -> None:
         self._running.discard(attempt)
         self._free_async += 1
         self._next()
@@ -329,6 +343,8 @@ class ActivityPool:
         coroutine: Any = task.get_coro()
         if not task.cancel() or getcoroutinestate(coroutine) == CORO_CREATED:
             self._async_done(attempt)
+        elif attempt.ended and attempt in self._running:
+            self.unwanted.add(attempt)
 
     def _report(self, attempt: Attempt, outcome: AttemptOutcome) -> None:
         if attempt.ended:

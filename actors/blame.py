@@ -90,6 +90,10 @@ class _Judgement:
         """What is to be journalled."""
         if self._suspects:
             log.warning("the last process died while code ran: %s", self._names())
+            text = (
+                "if it was ended on purpose, by SIGTERM perhaps: leave the Runtime then (docs/supervision.md)"
+            )
+            log.warning(text)
         for slot in self._flight.slots:
             if slot.kind == ATTEMPT:
                 self._attempt(slot)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from ..journal.errors import PayloadDecodeError, PayloadEncodeError
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.type_hints import CallHints, enclosing_names, hints_of
@@ -35,6 +37,19 @@ def _unprepared(*_args: Any) -> Any:
 
 
 _UNPREPARED = _Prepared(None, (), (), _unprepared, _unprepared, _unprepared)
+
+
+def _unknown_field(given: Any, known: Any, path: str) -> str:
+    """Path of the first field that only the given one has; empty when there is none."""
+    inner: list[tuple[Any, Any, str]] = []
+    if type(given) is type(known) is dict:
+        for name in given:
+            if name not in known:
+                return f"{path}.{name}"
+        inner = [(part, known[name], f"{path}.{name}") for name, part in given.items()]
+    elif type(given) is type(known) is list and len(given) == len(known):
+        inner = [(part, known[n], f"{path}[{n}]") for n, part in enumerate(given)]
+    return next((found for one in inner if (found := _unknown_field(*one))), "")
 
 
 class CallCodec:
@@ -246,6 +261,31 @@ class CallCodec:
             except PayloadDecodeError as error:
                 raise PayloadEncodeError(error.message, error.where, error.path) from None
         return values
+
+    def refuse_unknown_fields(
+        self, converter: PayloadConverter, payloads: Sequence[Payload], values: Sequence[Any]
+    ) -> None:
+        """Refuse arguments with fields that their classes do not have: somebody has mistyped them.
+
+        The stored form of a value has all its fields, so what does not come back was not read.
+
+        Args:
+            converter: Of the runtime.
+            payloads: The arguments as they came.
+            values: What ``values_of`` made of them.
+
+        Raises:
+            PayloadEncodeError: One has such a field; with its path.
+        """
+        for position, (payload, value) in enumerate(zip(payloads, values, strict=True)):
+            known = converter.encode(value, self.hints.hint_at(position))
+            if payload.encoding == known.encoding == "json":
+                path = _unknown_field(msgspec.json.decode(payload.data), msgspec.json.decode(known.data), "$")
+                if path:
+                    where = f"argument {position + 1}"
+                    if position < len(self._wheres):
+                        where = self._wheres[position]
+                    raise PayloadEncodeError(f"{type(value).__name__} has no such field", where, path)
 
     def encode_result(self, converter: PayloadConverter, value: Any) -> Payload:
         """Encode what the function returned.

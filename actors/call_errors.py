@@ -37,7 +37,7 @@ class WorkflowNotFoundError(EveractError):
 
     def __str__(self) -> str:
         run = f" with run id {self.run_id!r}" if self.run_id else ""
-        return f"no workflow {self.workflow_id!r}{run} in this journal: spawn it first, or check the id"
+        return f"no workflow {self.workflow_id!r}{run} in this journal: start it first, or check the id"
 
 
 class WorkflowPurgedError(WorkflowNotFoundError):

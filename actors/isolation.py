@@ -2,7 +2,7 @@
 
 What runs alone when the process dies again is to blame. A run is alone until it has handled what it has; an attempt
 until it has ended; each at most for a time that doubles with each death that it was a suspect of. Meanwhile the other
-runs' mail waits, and so do their attempts.
+runs' mail waits, and so do their attempts; only pause, resume, release and terminate act on them at once.
 """
 
 from __future__ import annotations
@@ -65,8 +65,16 @@ class Isolation:
         """Whether a run may have a turn now; one that may not gets it later."""
         if actor is self._run:
             return True
+        if actor.is_urgent():
+            actor.work(only_urgent=True)  # no code of the run: what people do to it acts at receipt
         self._held_runs.append(actor)
         return False
+
+    def urge(self, actor: WorkflowActor) -> None:
+        """A run that is held back has got something that acts at receipt."""
+        if actor in self._held_runs:
+            self._held_runs.remove(actor)
+            self._take_back([actor])
 
     def look(self) -> None:
         """Something has happened: perhaps the one that is alone is done."""

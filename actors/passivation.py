@@ -37,6 +37,7 @@ class Passivation:
         self._shard = shard
         self._limit = limit
         self._used: OrderedDict[int, WorkflowActor] = OrderedDict()
+        self._resting: dict[int, WorkflowActor] = {}
         self.evicted = 0
 
     def use(self, actor: WorkflowActor) -> None:
@@ -46,15 +47,23 @@ class Passivation:
             self._used.move_to_end(key)
         else:
             self._used[key] = actor
+            self._resting.pop(key, None)
+
+    def rest(self, actor: WorkflowActor) -> None:
+        """A run is in memory and has no turn to come: it may leave with the next sweep."""
+        if actor.key not in self._used:
+            self._resting[actor.key] = actor
 
     def forget(self, actor: WorkflowActor) -> None:
         """A run has ended, or nobody has asked an ended one for long; one with something to do goes when it is done."""
         if actor.key in self._used and not self._is_busy(actor):
             del self._used[actor.key]
+        self._resting.pop(actor.key, None)
 
     def clear(self) -> None:
         """Every run is made anew."""
         self._used.clear()
+        self._resting.clear()
 
     @property
     def is_over(self) -> bool:
@@ -74,22 +83,26 @@ class Passivation:
             if actor.instance is not None:
                 actor.drop_instance()
                 self.evicted += 1
-            self._leave(actor)
+            if not self._leave(actor):
+                self._resting[key] = actor
 
     def sweep(self) -> None:
-        """Let those leave that could not before, since the tables did not know all of them."""
-        self._sweep([actor for key, actor in self._shard.actors.items() if key not in self._used])
+        """Let those leave that could not before, since the tables did not know all of them; a few at a time."""
+        resting, self._resting = self._resting, {}
+        self._sweep(resting)
 
-    def _sweep(self, actors: list[WorkflowActor]) -> None:
+    def _sweep(self, resting: dict[int, WorkflowActor]) -> None:
         shard = self._shard
         if shard.error is not None:
             return
-        for actor in actors[-SLICE:]:
-            if actor.instance is None and not self._is_busy(actor):
-                self._leave(actor)
-        del actors[-SLICE:]
-        if actors:
-            shard.loop.call_soon(self._sweep, actors)
+        for _ in range(min(SLICE, len(resting))):
+            key, actor = resting.popitem()
+            if key in self._used or shard.actors.get(key) is not actor:
+                continue
+            if self._is_busy(actor) or not self._leave(actor):
+                self._resting[key] = actor
+        if resting:
+            shard.loop.call_soon(self._sweep, resting)
 
     def _is_busy(self, actor: WorkflowActor) -> bool:
         return (
@@ -100,12 +113,13 @@ class Passivation:
             or (actor.coding is not None and not actor.coding.is_idle)
         )
 
-    def _leave(self, actor: WorkflowActor) -> None:
-        """Take a run out of memory if the journal alone can bring it back in time."""
+    def _leave(self, actor: WorkflowActor) -> bool:
+        """Take a run out of memory if the journal alone can bring it back in time; returns whether it has left."""
         shard = self._shard
         state = actor.state
         if (
-            state.activities
+            actor.instance is not None
+            or state.activities
             or state.unread
             or state.stall is not None
             or actor.result_waiters
@@ -115,15 +129,16 @@ class Passivation:
             or shard.actors.get(actor.key) is not actor
             or shard.newest.get(actor.workflow_id) is not actor  # a start that will replace it is on its way
         ):
-            return
+            return False
         row = shard.index.rows.get(actor.key)
         is_stored = row is None or not len(row)
         if state.timers:
             # The table of what falls due knows of it only once the run was moved there.
             if not is_stored or min(timer.deadline for timer in state.timers.values()) <= shard.horizon.until:
-                return
+                return False
             shard.timers.note_dead(len(state.timers))
             shard.horizon.watch()
         shard.forget(actor)
         if row is not None and is_stored:
             shard.index.drop(row)
+        return True

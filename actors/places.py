@@ -23,6 +23,20 @@ def user_place() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def task_place(task: asyncio.Task[Any] | None) -> str:
+    """``file:line`` where the code of an attempt's task waits."""
+    place = "not in its own code"
+    inner: Any = None if task is None else task.get_coro()
+    while inner is not None:
+        frame: FrameType | None = getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None)
+        inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
+        if frame is not None and is_user_code(frame):
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        elif frame is not None and inner is None:
+            inner = frame.f_locals.get("coroutine")  # which ``Marks.follow`` drives
+    return place
+
+
 def suspended_at(main: asyncio.Task[Any] | None) -> str:
     """``file:line`` where main waits, for error texts."""
     if main is None:

@@ -259,6 +259,8 @@ def _adopt(shard: Shard, actor: WorkflowActor) -> None:
         shard.dispatcher.begin(actor, command)
     if (actor.mailbox or (state.unread and actor.delivers)) and not actor.queued:
         shard.enqueue(actor)
+    if not actor.queued:
+        shard.passivation.rest(actor)
 
 
 def _retry_stalled(shard: Shard, actor: WorkflowActor) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ..journal.clock import Clock
 from ..journal.codecs import PayloadCodec
+from ..journal.lmdb_format import check_path
 from ..journal.lmdb_store import MAP_SIZE, LmdbStore
 from ..journal.payload_limits import PayloadLimits
 from ..journal.space import LEAST_QUOTA, SpaceLimits
@@ -50,6 +51,8 @@ class RuntimeSettings:
             raise TypeError(f"journal must be a path or a store, not {self.journal!r}")
         if self.journal == "":
             raise ValueError("journal must name a directory, not ''")
+        if not isinstance(self.journal, JournalStore):
+            check_path(str(fspath(self.journal)))
         positive_count("max_concurrent_activities", self.max_concurrent_activities)
         positive_count("max_activity_threads", self.max_activity_threads)
         positive_count("max_cached_workflows", self.max_cached_workflows)

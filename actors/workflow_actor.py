@@ -201,6 +201,8 @@ class WorkflowActor:
         self.mailbox.insert(place, (event, reply))
         if not self.queued:
             shard.enqueue(self)
+        elif shard.isolation is not None:
+            shard.isolation.urge(self)
 
     def about(self, event: ev.Event, inputs: Sequence[ev.Event] = ()) -> tuple[str, Sequence[str]]:
         """What an event's fields belong to, and the names of its parameters, for messages."""
@@ -243,8 +245,11 @@ class WorkflowActor:
         """Its try of this start is durable."""
         self.tried = True
 
-    def work(self) -> bool:
+    def work(self, *, only_urgent: bool = False) -> bool:
         """Handle what is in the mailbox.
+
+        Args:
+            only_urgent: Only what acts at receipt; no code of the run.
 
         Returns:
             Whether there is more.
@@ -255,7 +260,9 @@ class WorkflowActor:
             try:
                 if coding is not None and coding.is_paused():
                     return False
-                if self.state.unread and self.delivers and not self._is_urgent():
+                if only_urgent and not self.is_urgent():
+                    return False
+                if self.state.unread and self.delivers and not self.is_urgent():
                     if self.is_careful and not self.batch.durable:
                         wait_for_disk(self)
                         return False
@@ -291,7 +298,8 @@ class WorkflowActor:
                 self._broken(error, mail)
         return bool(self.mailbox) or bool(self.state.unread and self.delivers)
 
-    def _is_urgent(self) -> bool:
+    def is_urgent(self) -> bool:
+        """Whether its next mail acts at receipt."""
         return bool(self.mailbox) and type(self.mailbox[0][0]) in URGENT
 
     def has_yet_to_begin(self) -> bool:

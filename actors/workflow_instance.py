@@ -385,6 +385,10 @@ class WorkflowInstance:
             return
         if mode != ev.WAIT_CANCELLED:
             del self.pending[command]
+        if mode == ev.ABANDON and any(
+            type(event) is ev.ActivityScheduled and event.command == command for event in self._outputs
+        ):
+            mode = ev.TRY_CANCEL  # there is nothing yet to let go on (R10)
         self._outputs.append(ev.ActivityCancelRequested(command, mode))
 
     def start_timer(

@@ -55,12 +55,14 @@ class Start(msgspec.Struct, forbid_unknown_fields=True):
         args: Arguments of its run method.
         options: As ``StartOptions``; durations in seconds.
         headers: What the interceptors of the client send along, by name.
+        extra_fields: Take objects with fields that their classes here do not have: their classes were others there.
     """
 
     workflow: str
     args: list[Raw] = []
     options: dict[str, Any] = {}
     headers: dict[str, Raw] = {}
+    extra_fields: bool = False
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True):
@@ -163,7 +165,10 @@ class Api:
         call.no_more()
         body = await call.body(Start)
         definition = self._runtime._registry.workflow(body.workflow)
-        args = definition.codec.values_of(self._converter, [payload_of(arg) for arg in body.args])
+        payloads = [payload_of(arg) for arg in body.args]
+        args = definition.codec.values_of(self._converter, payloads)
+        if not body.extra_fields:
+            definition.codec.refuse_unknown_fields(self._converter, payloads, args)
         headers = _headers(body.headers)
         start = self._runtime._start_workflow  # it checks the options
         handle = await start(definition.name, args, body.options, headers)

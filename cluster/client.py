@@ -197,6 +197,9 @@ class Client(RemoteActivityAccess):
             options["id"] = random_id()
         options["request_id"] = check_request_id(options.get("request_id")) or random_id()
         body = {"workflow": name, "args": values, "options": options, **with_headers(headers)}
+        # Objects of classes may be of another version than the program's; what is plain was typed by somebody.
+        if definition is not None:
+            body["extra_fields"] = True
         repeat = {"id": options["id"], "request_id": options["request_id"]}
         data = await self._connection.call("POST", "workflows", body=body, repeat=repeat)
         started = self._connection.read(data, _Started)

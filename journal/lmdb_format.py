@@ -59,7 +59,23 @@ _LMDB_VERSION = 1
 _UNWRITTEN_PAGES = 16
 _FRESH_BYTES = 2 * 65536
 
-_ADVICE = "give an empty or a new directory for the journal"
+_FOR_WRITERS = "give an empty or a new directory for the journal"
+_FOR_READERS = "give the directory that a Runtime was given"
+
+
+def _advice(*, writer: bool) -> str:
+    return _FOR_WRITERS if writer else _FOR_READERS
+
+
+def check_path(path: str) -> str:
+    """Return the path of a journal, if it can be one.
+
+    Raises:
+        ValueError: It has a character in it that no path can have.
+    """
+    if "\0" in path:
+        raise ValueError(f"the path of a journal cannot hold the character NUL: {path!r}")
+    return path
 
 
 class Found(Enum):
@@ -69,8 +85,12 @@ class Found(Enum):
     JOURNAL = "a journal of this format"
 
 
-def refuse_other_file(path: str) -> None:
+def refuse_other_file(path: str, *, writer: bool = True) -> None:
     """Refuse a path that is there but is not a directory.
+
+    Args:
+        path: Where the journal is to be.
+        writer: Whether one may be made there; for the advice.
 
     Raises:
         NotAJournalError: It is a file, or a link to nothing.
@@ -80,7 +100,9 @@ def refuse_other_file(path: str) -> None:
     with saying(f"the journal {path!r} cannot be found"):
         is_other = not place.is_dir() and (place.exists() or place.is_symlink())
     if is_other:
-        raise NotAJournalError(f"{path!r} is not a directory, so it is not a journal: {_ADVICE}")
+        raise NotAJournalError(
+            f"{path!r} is not a directory, so it is not a journal: {_advice(writer=writer)}"
+        )
 
 
 def make_directory(path: str) -> None:
@@ -104,7 +126,7 @@ def make_directory(path: str) -> None:
         # The error names what could not be made, not what was in the way.
         way = next((str(place) for place in (directory, *directory.parents) if os.path.lexists(place)), path)
         raise NotAJournalError(
-            f"the journal {path!r} cannot be created, {way!r} is not a directory: {_ADVICE}"
+            f"the journal {path!r} cannot be created, {way!r} is not a directory: {_FOR_WRITERS}"
         ) from error
     except OSError as error:
         raise JournalAccessError(
@@ -148,7 +170,7 @@ def inspect(path: str, *, locked: bool) -> Found:
             if strange:
                 raise NotAJournalError(
                     f"the directory {path!r} is not empty and holds no journal "
-                    f"(found {min(strange)!r}): {_ADVICE}"
+                    f"(found {min(strange)!r}): {_advice(writer=locked)}"
                 )
             return Found.NOTHING
         data = Path(path, DATA_FILE)
@@ -156,7 +178,7 @@ def inspect(path: str, *, locked: bool) -> Found:
             if notes.journal_id:
                 raise lost(path, "is empty" if not data.stat().st_size else "holds nothing but zeros")
             return Found.NOTHING
-        _check_head(path, data, is_ours=bool(notes.journal_id))
+        _check_head(path, data, is_ours=bool(notes.journal_id), writer=locked)
         live = not locked and bool(notes.owner)
     except OSError as error:
         raise JournalAccessError(
@@ -174,7 +196,7 @@ def is_blank(data: Path) -> bool:
     return data.stat().st_size <= _FRESH_BYTES and not data.read_bytes().strip(b"\0")
 
 
-def _check_head(path: str, data: Path, *, is_ours: bool) -> None:
+def _check_head(path: str, data: Path, *, is_ours: bool, writer: bool) -> None:
     with data.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     _, magic, rest = head.partition(_MAGIC)
@@ -184,9 +206,11 @@ def _check_head(path: str, data: Path, *, is_ours: bool) -> None:
     if is_ours or holds_journal(data):
         raise unreadable(path, what_is_wrong(data))
     if version is None:
-        raise NotAJournalError(f"{str(data)!r} is not an LMDB file, so {path!r} is not a journal: {_ADVICE}")
+        advice = _advice(writer=writer)
+        raise NotAJournalError(f"{str(data)!r} is not an LMDB file, so {path!r} is not a journal: {advice}")
     raise NotAJournalError(
-        f"{str(data)!r} is an LMDB file of data format {version}, journals have {_LMDB_VERSION}: {_ADVICE}"
+        f"{str(data)!r} is an LMDB file of data format {version}, journals have {_LMDB_VERSION}: "
+        f"{_advice(writer=writer)}"
     )
 
 
@@ -208,7 +232,7 @@ def _look_inside(path: str, *, begun: bool, lock: bool, writer: bool) -> Found:
                 marked, version = False, None
             if not marked:
                 raise NotAJournalError(
-                    f"{path!r} holds an LMDB environment that is not an Everact journal: {_ADVICE}"
+                    f"{path!r} holds an LMDB environment that is not an Everact journal: {_advice(writer=writer)}"
                 )
         if writer and version == b"%d" % FORMAT_VERSION:
             _check_heads(path, env.stat()["psize"])

@@ -65,7 +65,7 @@ def attach_reader(path: str, options: Options) -> SharedEnvironment:
         JournalAccessError: The journal cannot be read.
     """
     if not Path(path).is_dir():
-        refuse_other_file(path)
+        refuse_other_file(path, writer=False)
         raise NotAJournalError(f"there is no journal at {path!r}: check the path")
     with registry_lock():
         key = _key(path)

@@ -27,7 +27,7 @@ from .errors import (
     JournalError,
 )
 from .fault_points import fault_point
-from .lmdb_format import EPOCH_KEY, ID_KEY, open_error
+from .lmdb_format import EPOCH_KEY, ID_KEY, check_path, open_error
 from .lmdb_lock import Opened
 from .lmdb_open import Durability, Options, attach_reader, attach_writer, open_environment
 from .lmdb_tables import LmdbChanges, LmdbTables, RecordCache, Touched, corrupt, opened_record
@@ -64,6 +64,7 @@ class LmdbStore(JournalStore):
             writer in this process; may be open while another process writes.
 
     Raises:
+        ValueError: The path cannot be one.
         JournalLockedError: Another process, or another store in this process, writes this journal.
         NotAJournalError: The path holds something else; nothing was changed there.
         JournalVersionError: The journal has another format version; nothing was changed.
@@ -82,7 +83,7 @@ class LmdbStore(JournalStore):
     ) -> None:
         if durability not in {"fsync", "os"}:
             raise ValueError(f"durability is {durability!r}, not 'fsync' or 'os'")
-        self.path = self.directory = str(Path(path).absolute())
+        self.path = self.directory = check_path(str(Path(path).absolute()))
         self.read_only = read_only
         self._pid = os.getpid()
         self._options = Options(not read_only, map_size // PAGESIZE * PAGESIZE, durability)

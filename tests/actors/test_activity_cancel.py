@@ -159,6 +159,70 @@ async def test_an_abandoned_activity_is_not_told_and_goes_on_behind_the_end_of_i
     assert told.seen == [True], "leaving the runtime does"
 
 
+@pytest.mark.parametrize("cancellation", ["try_cancel", WAIT, "abandon"])
+async def test_what_is_scheduled_and_cancelled_in_one_turn_is_never_begun(cancellation):
+    """R10; for ``abandon`` too: there is nothing yet to let go on."""
+    one = gate()
+    one.open.set()
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> str:
+            handle = workflow.start_activity(one.fn, "x", cancellation_type=cancellation)
+            handle.cancel()
+            handle.cancel()
+            try:
+                await handle
+            except asyncio.CancelledError:
+                await workflow.sleep(0.001)
+                return "cancelled"
+            return "through"
+
+    journal = MemoryJournal()
+    async with hosted(journal, W, activities=[one.fn]) as runtime:
+        handle = await runtime.spawn(W.run, id="w")
+        assert await handle.result() == "cancelled"
+        history = await handle.fetch_history()
+        assert kinds(history).count("ActivityCancelRequested") == 1
+        assert not runtime._shard.actors
+    async with hosted(journal, W, activities=[one.fn]) as runtime:
+        await settled(runtime)
+        assert one.calls == []
+
+
+async def test_what_an_earlier_turn_has_started_goes_on_when_it_is_abandoned_before_it_began():
+    """The only slot is taken: the abandoned one begins when that is free."""
+    first, second = gate("first"), gate("second")
+    second.open.set()
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> str:
+            blocker = workflow.start_activity(first.fn, "x")
+            handle = workflow.start_activity(second.fn, "y", cancellation_type="abandon")
+            await asyncio.wait([handle], timeout=0.001)
+            handle.cancel()
+            return await blocker
+
+    async with hosted(
+        MemoryJournal(), W, activities=[first.fn, second.fn], max_concurrent_activities=1
+    ) as runtime:
+        handle = await runtime.spawn(W.run)
+        await until(lambda: "ActivityCancelRequested" in seen(runtime))
+        first.open.set()
+        await handle.result()
+        await until(lambda: second.calls == ["y"])
+
+
+def seen(runtime):
+    """Kinds of the events of the only run."""
+    (actor,) = runtime._shard.actors.values()
+    records = runtime._shard.records(actor)
+    return [type(event).__name__ for _, record in records for event in getattr(record, "outputs", ())]
+
+
 async def test_an_abandoned_activity_that_ends_while_its_run_goes_on_is_recorded_and_unseen():
     gated, then = gate(), gate("then")
     gated.fn_ = gated.fn

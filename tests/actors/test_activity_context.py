@@ -191,7 +191,7 @@ async def test_slots_are_visible(caplog):
     async with hosted(MemoryJournal(), W, activities=[stuck], clock=clock, max_activity_threads=2) as runtime:
         handle = await runtime.spawn(W.run)
         await until(lambda: len(begun) == 2)
-        assert runtime.activity_slots() == (0, 0, 2, 1, ())
+        assert runtime.activity_slots() == (0, 0, 2, 1, (), (), ())
         await until(lambda: len(runtime._shard.dispatcher.pool._deadlines._queues.get(30_000_000, ())) == 2)
         clock.advance(31)
         runtime._shard.dispatcher.pool._deadlines._check()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 import pytest
+from support.codecs import InThreads
 from support.deaths import ATTEMPT, QUERY, START, TURN, VALIDATOR, Grave
 from support.hosting import gate, hosted, kinds, settled, until
 from support.stores import TroubledStore
@@ -16,6 +17,7 @@ from everact.exceptions import (
     JournalCorruptError,
     QueryFailedError,
     UpdateRejectedError,
+    WorkflowClosedError,
     WorkflowQuarantinedError,
 )
 from everact.journal.events import AttemptLost, RunBlamed
@@ -308,6 +310,61 @@ async def test_suspects_run_alone_before_the_others(grave):
         assert again.calls[:2] == ["b", "c"]
         assert sorted(again.calls) == ["a", "b", "c", "d"]
         assert shard.isolation is None
+
+
+@pytest.mark.parametrize("codecs", [(), (InThreads(),)], ids=["plain", "coded"])
+async def test_pause_and_terminate_of_others_act_while_suspects_run_alone(grave, codecs):
+    """They are what an operator has just then; no code of those runs comes to run."""
+    one = gate()
+    async with hosted(grave.store(), Calls, Notes, activities=[one.fn], codecs=codecs) as runtime:
+        await runtime.spawn(Calls, id="suspect")
+        for name in ("paused", "ended", "held back"):
+            await runtime.spawn(Notes, id=name)
+        await until(lambda: one.calls)
+    grave.die((ATTEMPT, 1, 1, 1))
+    again = gate()
+    async with hosted(grave.store(), Calls, Notes, activities=[again.fn], codecs=codecs) as runtime:
+        refs = {name: runtime.ref(name, Notes) for name in ("paused", "ended", "held back")}
+        await until(lambda: again.calls)
+        sending = {name: asyncio.create_task(ref.signal(Notes.note, "x")) for name, ref in refs.items()}
+        await settled(runtime)
+        assert runtime._shard.isolation is not None
+        assert not any(task.done() for task in sending.values())
+        async with asyncio.timeout(10):
+            await refs["paused"].pause("a look")
+            await refs["ended"].terminate("enough")
+            await refs["paused"].resume("seen")
+            await refs["paused"].pause("once more")
+        await settled(runtime)
+        assert runtime._shard.isolation is not None
+        assert not sending["held back"].done()
+        assert not sending["paused"].done()
+        again.open.set()
+        await sending["held back"]
+        await sending["paused"]
+        with pytest.raises(WorkflowClosedError):
+            await sending["ended"]
+        assert (await refs["paused"].describe()).status == "paused"
+        assert await refs["held back"].query(Notes.count) == 1
+
+
+async def test_terminating_the_suspect_that_is_alone_lets_the_others_go_on(grave):
+    one = gate()
+    async with hosted(grave.store(), Calls, Notes, activities=[one.fn]) as runtime:
+        await runtime.spawn(Calls, id="suspect")
+        await runtime.spawn(Notes, id="other")
+        await until(lambda: one.calls)
+    grave.die((ATTEMPT, 1, 1, 1))
+    again = gate()
+    async with hosted(grave.store(), Calls, Notes, activities=[again.fn]) as runtime:
+        await until(lambda: again.calls)
+        sending = asyncio.create_task(runtime.ref("other", Notes).signal(Notes.note, "x"))
+        await settled(runtime)
+        assert not sending.done()
+        async with asyncio.timeout(10):
+            await runtime.ref("suspect", Calls).terminate("it kills us")
+            await sending
+        assert runtime._shard.isolation is None
 
 
 async def test_a_suspect_that_goes_on_and_on_is_alone_for_a_while_only(grave, monkeypatch):

@@ -9,7 +9,7 @@ from support.hosting import gate, hosted, settled, tick, until
 from support.stores import TroubledStore
 
 from everact import workflow
-from everact.actors import horizon
+from everact.actors import horizon, passivation
 from everact.exceptions import CommitUnknownError, WorkflowAlreadyStartedError
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 
@@ -201,6 +201,49 @@ async def test_runs_that_the_tables_did_not_know_leave_once_the_log_was_moved():
         await settled(runtime)
         assert in_memory(runtime) < 10
         assert not [row for row in shard.index.rows.values() if row.workflow_id == "nap0"]
+
+
+async def test_a_sweep_looks_at_a_bounded_number_of_runs_at_a_time(monkeypatch):
+    """With a million runs in memory, others must have their turns meanwhile."""
+    monkeypatch.setattr(passivation, "SLICE", 10)
+    clock = ManualClock()
+    async with hosted(MemoryJournal(), Nap, Counter, clock=clock, max_cached_workflows=1) as runtime:
+        shard = runtime._shard
+        shard.compactor.suspended = True
+        for n in range(55):
+            await runtime.spawn(Nap, 3 * DAY, id=f"nap{n}")
+        await settled(runtime)
+        looks = []
+        leave = shard.passivation._leave
+        monkeypatch.setattr(shard.passivation, "_leave", lambda actor: looks.append(actor) or leave(actor))
+        counts = []
+        shard.passivation.sweep()
+        for _ in range(8):
+            counts.append(len(looks))
+            await asyncio.sleep(0)
+        assert counts == [10, 20, 30, 40, 50, 54, 54, 54]
+        assert len(set(map(id, looks))) == 54
+        assert in_memory(runtime) == 55, "their timers are not in the tables"
+        shard.passivation.sweep()
+        assert len(looks) == 64, "who has stayed is looked at the next time"
+
+
+async def test_runs_that_a_start_brings_in_leave_when_they_may(monkeypatch):
+    """A timer soon that then goes: nothing of it has had a turn here."""
+    clock = ManualClock()
+    journal = MemoryJournal()
+    async with hosted(journal, Nap, clock=clock) as runtime:
+        for n in range(5):
+            await runtime.spawn(Nap, 3 * DAY, id=f"nap{n}")
+    async with hosted(journal, Nap, Counter, clock=clock) as runtime:
+        await settled(runtime)
+        brought = in_memory(runtime)
+        for n in range(40):
+            await runtime.spawn(Counter, id=str(n), if_running="replace")
+        await settled(runtime)
+        assert not [
+            actor for actor in runtime._shard.actors.values() if actor.workflow_id.startswith("nap")
+        ], brought
 
 
 async def test_a_failed_commit_finds_every_run_again():

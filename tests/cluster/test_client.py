@@ -1,11 +1,14 @@
 """The verbs of a runtime from another process: the same handles, values and errors, with the same text."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.crashes import load_program
@@ -15,6 +18,7 @@ from support.hosting import until
 
 from everact import Client, Runtime, exceptions, workflow
 from everact.actors import messenger
+from everact.actors.call_codec import CallCodec
 from everact.cluster import connection as connections
 from everact.cluster import unix_server, wire
 from everact.cluster.door import SOCKET_FILE
@@ -32,7 +36,7 @@ from everact.exceptions import (
     WorkflowFailedError,
     WorkflowTerminatedError,
 )
-from everact.journal.payloads import PayloadConverter
+from everact.journal.payloads import Payload, PayloadConverter
 
 
 @pytest.fixture
@@ -598,3 +602,89 @@ def test_an_error_of_another_version_is_told_by_its_text():
         ResultTimeoutError
         in type(wire.error_from({"type": "ResultTimeoutError", "message": "x"}, converter)).__mro__
     )
+
+
+# --- what somebody has typed
+
+
+MISTYPED = [
+    ({"item": "tea", "cuont": 2}, "$.cuont"),
+    ({"item": "tea", "count": 2, "": 1}, "$."),
+]
+
+
+@pytest.mark.parametrize(("order", "path"), MISTYPED)
+async def test_a_start_by_name_with_a_mistyped_field_is_refused_with_its_path(both, order, path):
+    runtime, client = both
+    with pytest.raises(PayloadEncodeError, match="Order has no such field") as caught:
+        await client.spawn("Waits", order)
+    assert caught.value.path == path
+    assert caught.value.where == "argument 'order' of workflow Waits"
+    assert await runtime.count_workflows() == 0
+    handle = await client.spawn("Waits", {"item": "tea"})
+    await handle.signal("finish", "end")
+    assert (await handle.result())["count"] == 1
+
+
+async def test_a_start_with_an_object_of_a_newer_class_is_taken(both):
+    """Two programs of different versions: the field that only one of them has is ignored, as in the journal."""
+    _, client = both
+
+    @dataclass
+    class NewerOrder:
+        item: str
+        count: int = 1
+        colour: str = "green"
+
+    @workflow.defn(name="Waits")
+    class Newer:
+        @workflow.run
+        async def run(self, order: NewerOrder | None = None) -> NewerOrder: ...
+
+    handle = await client.spawn(Newer, NewerOrder("tea", 3))
+    await handle.signal("finish", "end")
+    assert (await client.ref(handle.workflow_id).result())["count"] == 3
+
+
+class TestUnknownFields:
+    """Of nested arguments."""
+
+    @dataclass
+    class Line:
+        sku: str
+        note: str | None = None
+
+    def refuse(self, hint, given):
+        def fn(value: hint) -> None: ...
+
+        fn.__annotations__["value"] = hint
+        codec, converter = CallCodec(fn, "workflow W"), PayloadConverter()
+        payloads = [Payload("json", json.dumps(given).encode())]
+        codec.refuse_unknown_fields(converter, payloads, codec.values_of(converter, payloads))
+
+    @pytest.mark.parametrize(
+        ("hint", "given", "path"),
+        [
+            (list[Line], [{"sku": "a"}, {"sku": "b", "nte": "x"}], "$[1].nte"),
+            (dict[str, Line], {"k": {"sku": "a", "n": 1}}, "$.k.n"),
+            (Line | None, {"sku": "a", "n": 1}, "$.n"),
+        ],
+    )
+    def test_are_found_inside(self, hint, given, path):
+        with pytest.raises(PayloadEncodeError, match="has no such field") as caught:
+            self.refuse(hint, given)
+        assert caught.value.path == path
+
+    @pytest.mark.parametrize(
+        ("hint", "given"),
+        [
+            (list[Line], [{"sku": "a", "note": None}]),
+            (dict[str, int], {"any": 1, "key": 2}),
+            (Any, {"any": {"thing": [1, {"x": 2}]}}),
+            (Line | None, None),
+            (list[int], []),
+            (datetime, "2026-01-01T00:00:00+00:00"),
+        ],
+    )
+    def test_what_is_known_or_free_passes(self, hint, given):
+        self.refuse(hint, given)

@@ -190,7 +190,7 @@ async def test_an_address_with_a_run_id_of_another_workflow():
                 refuses(
                     WorkflowNotFoundError,
                     f"no workflow 'second' with run id '{first.run_id}' in this journal",
-                    "spawn it first, or check the id",
+                    "start it first, or check the id",
                 ),
             ):
                 await call()

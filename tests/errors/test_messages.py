@@ -197,7 +197,7 @@ async def test_a_run_that_does_not_exist():
                 nothing_written(runtime),
                 refuses(
                     WorkflowNotFoundError,
-                    "no workflow 'order-42' in this journal: spawn it first, or check the id",
+                    "no workflow 'order-42' in this journal: start it first, or check the id",
                 ) as caught,
             ):
                 await call()

@@ -409,3 +409,8 @@ async def test_a_store_that_was_closed():
     with refuses(JournalClosedError, "closed"):
         async with Runtime(store):
             pass
+
+
+def test_a_journal_path_that_no_system_has():
+    with refuses(ValueError, "the path of a journal cannot hold the character NUL", repr("a\0b")):
+        Runtime("a\0b")

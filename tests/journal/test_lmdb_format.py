@@ -139,7 +139,10 @@ def test_what_is_not_a_journal_is_refused_and_unchanged(tmp_journal, prepare, te
     before = snapshot(tmp_journal)
     with pytest.raises(NotAJournalError, match=text.format(path=tmp_journal)) as caught:
         LmdbStore(tmp_journal, read_only=read_only)
-    assert str(caught.value).endswith("give an empty or a new directory for the journal")
+    advice = (
+        "give the directory that a Runtime was given" if read_only else "give an empty or a new directory for"
+    )
+    assert advice in str(caught.value)
     assert snapshot(tmp_journal) == before
 
 
@@ -423,3 +426,12 @@ def test_a_reader_of_a_data_file_that_was_cut_is_not_killed(tmp_path):
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "['refused', 'whole']\n"), done.stderr
+
+
+@pytest.mark.parametrize("read_only", [False, True], ids=["writer", "reader"])
+def test_a_path_with_a_nul_is_refused_before_anything_is_made(tmp_path, read_only):
+    with pytest.raises(
+        ValueError, match=r"the path of a journal cannot hold the character NUL: '.*/a\\x00b'"
+    ):
+        LmdbStore(tmp_path / "a\0b", read_only=read_only)
+    assert list(tmp_path.iterdir()) == []

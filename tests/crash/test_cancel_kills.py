@@ -1,0 +1,137 @@
+"""SIGKILL around requests to cancel: what was acknowledged ends its run once, after its clean-up."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from everact.journal import events as ev
+from everact.journal.lmdb_store import LmdbStore
+from everact.journal.loading import load
+from everact.journal.verify import verify
+
+PROGRAM = Path(__file__).with_name("cancelling_program.py")
+LIMIT = 40
+RUNS = 12
+UNDO = 3
+
+#: Where each life ends, one after the other.
+LIVES = {
+    "journal.commit.before": [2, 6, 4, 8],
+    "journal.commit.written": [2, 6, 4, 8],
+    "journal.commit.after": [2, 6, 4, 8],
+    "compaction.written": [1, 2, 2, 3],
+    "runtime.effects.before": [2, 8, 5, 20],
+    "runtime.effects.after": [2, 8, 5, 20],
+    "activity.start.before": [4, 12, 8, 20],
+    "activity.cancel.before": [1, 2, 3, 1],
+    "activity.result.before": [1, 4, 8, 12],
+    "message.ack.before": [2, 8, 5, 12],
+}
+
+
+class Lives:
+    """What has left all the lives of one journal."""
+
+    def __init__(self, journal):
+        self.journal = journal
+        self.asked = set()
+        self.undone = defaultdict(list)
+        self.work = defaultdict(list)
+        self.ends = defaultdict(set)
+        self.settled = set()
+
+    def live(self, fault=""):
+        """One life; returns whether it came to its end."""
+        process = subprocess.run(
+            [sys.executable, "-W", "error", os.fspath(PROGRAM), os.fspath(self.journal)],
+            capture_output=True,
+            timeout=LIMIT,
+            check=False,
+            env={**os.environ, "EVERACT_FAULT": fault},
+        )
+        assert process.returncode in (0, -signal.SIGKILL), process.stderr.decode()
+        for kind, *rest in map(json.loads, process.stdout.splitlines()):
+            if kind == "work":
+                name, key, attempt = rest
+                assert key not in self.settled, "what was cancelled in an earlier life has begun again"
+                self.work[name].append((key, attempt))
+            elif kind == "undo":
+                name, n, key = rest
+                assert key not in self.settled, "what an earlier life has undone was undone again"
+                self.undone[name].append(n)
+            elif kind == "asked":
+                self.asked.add(rest[0])
+            elif kind == "end":
+                self.ends[rest[0]].add(rest[1])
+        self.look()
+        return process.returncode == 0
+
+    def look(self):
+        """The journal after a life: whole, one request a run, and each command cancelled once."""
+        store = LmdbStore(self.journal, read_only=True)
+        try:
+            assert verify(store).problems == []
+            index = load(store).runs
+            for row in index.newest_first():
+                self.look_at(row, index)
+        finally:
+            store.close()
+
+    def look_at(self, row, index):
+        events = []
+        for _at, record in index.records(row):
+            events += [*record.inputs, *getattr(record, "outputs", ())]
+        requests = [event for event in events if type(event) is ev.CancelRequested]
+        assert len(requests) <= 1
+        if row.workflow_id in self.asked:
+            assert requests, "an acknowledged request is not in the journal"
+            assert requests[0].reason == f"stop {row.workflow_id[2:]}"
+        cancels = Counter(event.command for event in events if type(event) in CANCELS)
+        assert set(cancels.values()) <= {1}
+        ends = [event for event in events if isinstance(event, ev.OUTCOMES)]
+        assert len(ends) <= 1
+        # What is abandoned goes on: it may begin again.
+        over = [
+            event.command
+            for event in events
+            if type(event) in (ev.ActivityCompleted, ev.ActivityCancelled)
+            or (type(event) is ev.ActivityCancelRequested and event.mode == ev.TRY_CANCEL)
+        ]
+        self.settled |= {f"{events[0].run_id}/{command}" for command in over}
+        assert all(type(end) is ev.WorkflowCancelled for end in ends)
+
+    def check(self):
+        for number in range(RUNS):
+            name = f"t-{number}"
+            (end,) = self.ends[name]
+            assert f"stop {number}" in end
+            assert sorted(set(self.undone[name])) == list(range(UNDO)), "clean-up that is not whole"
+            assert self.undone[name] == sorted(self.undone[name]), "clean-up out of order"
+            assert self.work[name]
+
+
+CANCELS = (ev.ActivityCancelRequested, ev.TimerCancelled)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", LIVES)
+def test_a_request_that_was_acknowledged_ends_its_run_once_when_killed_at(point, tmp_journal):
+    lives = Lives(tmp_journal)
+    kills = sum(not lives.live(f"{point}:{count}") for count in LIVES[point])
+    assert kills >= 2
+    while not lives.live():
+        pass
+    lives.check()
+
+
+def test_a_life_without_kills(tmp_journal):
+    lives = Lives(tmp_journal)
+    assert lives.live()
+    lives.check()
+    assert len(lives.asked) == RUNS
