@@ -196,7 +196,7 @@ class Relations:
         if child.command not in self.children:
             return True
         mode = child.cancellation
-        if child.command in self._new and self._turn is host._outputs and mode != ev.ABANDON:
+        if child.command in self._new and self._turn is host._outputs:
             mode = ce.NEVER_SENT
         if not child.is_withdrawn and not (child.is_asked and mode != ev.ABANDON):
             child.is_asked = mode != ev.ABANDON

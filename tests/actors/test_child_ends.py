@@ -211,6 +211,9 @@ async def test_what_is_scheduled_and_cancelled_in_one_turn_is_never_started():
             starting = workflow.start_child_workflow(Waits, id="kid2")
             starting.cancel()
             assert starting.cancelled()
+            abandoned = workflow.execute_child_workflow(Waits, id="kid3", cancellation_type="abandon")
+            abandoned.cancel()
+            assert abandoned.cancelled()
             await workflow.execute_child_workflow(Double, 1)
             return "done"
 

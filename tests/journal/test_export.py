@@ -88,6 +88,7 @@ retries = st.builds(
 parents = st.builds(ParentRecord, texts, texts, numbers)
 starts = st.builds(ev.WorkflowStarted, texts, texts, texts, args=args, memo=args, parent=st.none() | parents)
 FIELDS = {
+    "draws": st.lists(st.tuples(texts, numbers, numbers), max_size=2).map(tuple),
     "start": starts,
     "parent": st.none() | parents,
     "texts": st.lists(texts, max_size=2).map(tuple),
