@@ -172,7 +172,7 @@ class Connection:
                     async with session.request(method, url, data=data, timeout=limit) as response:
                         answer = await response.read()
             except TimeoutError:
-                name = f"{method} /v1/{'/'.join(path)}"
+                name = f"{method} {'/'.join(['/v1', *path])}"
                 raise CallTimeoutError(
                     self.journal, name, self._timeout + wait, self._silence.holder, repeat
                 ) from None

@@ -67,7 +67,7 @@ class BlockingActivityHandle:
         self._thread = thread
 
     def __repr__(self) -> str:
-        return f"<Blocking{repr(self._handle)[1:]}"
+        return repr(self._handle).replace("Async", "Blocking", 1)
 
     def complete(self, result: Any = None) -> None:
         """The activity has this result."""

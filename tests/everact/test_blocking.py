@@ -10,16 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.door_workflows import WORKFLOWS, Order, Waits
+from support.door_workflows import WORKFLOWS, Asks, Order, Waits, asks
 
 import everact
 from everact import activity, blocking, workflow
 from everact.exceptions import (
+    ActivityCancelledError,
+    ActivityNotPendingError,
     ForbiddenInWorkflowError,
     NotAJournalError,
     ResultTimeoutError,
     RuntimeClosedError,
     RuntimeUnreachableError,
+    UpdateFailedError,
     WorkflowAlreadyStartedError,
     WorkflowTerminatedError,
 )
@@ -62,7 +65,7 @@ def runtime(tmp_journal):
     with blocking.Runtime(
         tmp_journal,
         workflows=[*WORKFLOWS, Calls, Misuses],
-        activities=[loop_of, starts_another],
+        activities=[loop_of, starts_another, asks],
         name="shop",
         grace=0.1,
     ) as entered:
@@ -109,6 +112,57 @@ def test_the_verbs_are_the_same_without_await(side):
         third.result()
     assert side.count_workflows(status="completed") == 2
     assert [run.workflow_type for run in side.list_workflows(limit=4)] == ["Waits", "Waits", "Free", "Waits"]
+
+
+def test_updates_are_started_and_asked_for_later(side):
+    handle = side.spawn(Waits, id="w")
+    update = handle.start_update(Waits.until, "now")
+    assert repr(update) == "<BlockingUpdateHandle 'until' of 'w'>"
+    assert (update.workflow_id, update.run_id, update.name) == ("w", handle.run_id, "until")
+    assert not update.done()
+    handle.signal(Waits.hear, "now")
+    assert update.result() == update.result() == 0
+    assert update.done()
+    failed = handle.start_update("add", Order(""), wait_for_stage="completed", request_id="r")
+    assert (failed.done(), failed.request_id) == (True, "r")
+    with pytest.raises(UpdateFailedError, match="no item"):
+        failed.result()
+
+
+def test_attempts_are_completed_from_outside(side):
+    handle = side.spawn(Asks, id="a")
+    outside = side.activity_handle(workflow_id="a", command=1)
+    assert repr(outside) == "<BlockingActivityHandle of command 1 of workflow 'a'>"
+
+    def is_left(attempt):
+        return any(p.completed_outside and p.attempt == attempt for p in handle.describe().pending_activities)
+
+    while not is_left(1):
+        pass
+    outside.heartbeat("half way")
+    outside.fail(ValueError("again"))
+    while not is_left(2):
+        pass
+    handle.cancel()
+    with pytest.raises(ActivityCancelledError):
+        outside.heartbeat()
+    outside.report_cancelled()
+    with pytest.raises(ActivityNotPendingError):
+        outside.complete(Order("tea"))
+    with pytest.raises(TypeError, match="needs a task token, or workflow_id and command"):
+        side.activity_handle()
+
+
+def test_a_list_is_read_page_by_page(side):
+    for number in range(5):
+        side.spawn(Waits, id=f"w-{number}")
+    listing = side.list_workflows(limit=3, page_size=2)
+    ids = [run.workflow_id for run in listing]
+    rest = side.list_workflows(page_size=2, next_page_token=listing.next_page_token)
+    assert [*ids, *(run.workflow_id for run in rest)] == [f"w-{number}" for number in reversed(range(5))]
+    assert rest.next_page_token is None
+    with pytest.raises(ValueError, match="page_size must be at most"):
+        side.list_workflows(page_size=2000)
 
 
 def test_many_threads_use_one(side):
