@@ -25,6 +25,7 @@ from ..journal.writer import Raise, settle
 from .appending import append, encoded
 from .attempt_outcomes import too_large
 from .event_coder import EventCoder
+from .loading import NotReadableError
 from .mailbox import MESSAGES, OUTCOMES, Mail, Reply
 from .restarts import crash_over
 from .run_end import WorkflowCrashedError
@@ -282,6 +283,8 @@ class ActorCoding:
             self._job = None
             try:
                 job.finish(job.result)
+            except NotReadableError:
+                raise
             except Exception as error:
                 if job.mail is not None and job.mail[1] is not None:
                     settle(job.mail[1], Raise(error))
@@ -343,9 +346,14 @@ class ActorCoding:
         except WorkflowCrashedError as crash:
             crash_over(actor, crash, event, reply)
             return
+        try:
+            append(actor, record, coded, at, reply, body=body)
+        except NotReadableError:  # its turn begins again once what the next run is to have can be read
+            if event is not None:
+                actor.mailbox.appendleft((event, reply))
+            raise
         for given in record.inputs:
             self._coded.pop(id(given), None)
-        append(actor, record, coded, at, reply, body=body)
         self.let_follow()
         actor.shard.courier.take_kept(actor.key)
 

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ..journal import events as ev
 from ..journal.errors import PayloadTooLargeError
 from ..journal.request_ids import Request
+from ..journal.run_ends import next_run
 from ..journal.run_status import status_flags
 from ..journal.store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 from ..journal.writer import Raise
+from .carrying import collect
 from .mailbox import DELIVERED, OUTCOMES, Reply, UpdateReply
+from .run_deadlines import arm_run
 from .run_end import WorkflowCrashedError
 from .sending import tell_of_end
 from .stall_waiters import stall_error
@@ -74,6 +77,12 @@ def append(
     flags = 0
     if shard.actors.get(actor.key) is not actor:
         raise RuntimeError("this object of the run was replaced after a failed commit")
+    baggage = None
+    if type(record) is ev.Turn and record.outputs and isinstance(record.outputs[-1], ev.OUTCOMES):
+        following = next_run(record.outputs[-1])
+        baggage = None if following is None else collect(actor, record, following)
+        waiting = sum(pending.next_at > 0 for pending in state.activities.values())
+        shard.timers.note_dead(len(state.timers) + waiting)
     if first == 1:
         if actor.replaces is not None and not actor.replaces.is_closed:
             actor.replaces.close_at_once(ev.WorkflowTerminated("replaced by a new start"), None)
@@ -82,15 +91,16 @@ def append(
         started = record.inputs[0]
         assert isinstance(started, ev.WorkflowStarted)
         batch.started[actor.key] = started
+        if started.options is not None or started.chain is not None or started.begins_at:
+            batch.effects.append((arm_run, (actor,)))
+    elif type(record) is ev.Turn and record.delivers and record.delivers[0] == 1 and state.started.begins_at:
+        batch.effects.append((arm_run, (actor,)))  # its limit is counted from here
     given: Any
     for number, given in enumerate(record.inputs, first):
         if type(given) in _WITH_DIGEST and given.request_id:
             flags |= HAS_REQUEST
             request = Request(actor.key, number, given.digest)
             shard.index.requests.reserve(actor.workflow_id, given.request_id, request)
-    if type(record) is ev.Turn and record.outputs and isinstance(record.outputs[-1], ev.OUTCOMES):
-        waiting = sum(pending.next_at > 0 for pending in state.activities.values())
-        shard.timers.note_dead(len(state.timers) + waiting)
     state.apply(record, at)
     if actor.restarts is not None and type(record) is ev.Turn and _is_progress(record):
         actor.restarts = None
@@ -122,6 +132,8 @@ def append(
     if state.outcome is not None:
         if state.children or state.started.parent is not None:
             tell_of_end(actor, batch)
+        if baggage is not None:
+            shard.begin_next(actor, record.outputs[-1], baggage, at)  # type: ignore[union-attr, arg-type]
         _closed(actor)
 
 

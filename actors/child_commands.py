@@ -19,7 +19,9 @@ from .asyncio_forbidden import read_only
 from .child_errors import child_failure, external_failure
 from .commands import CommandFuture, Decode
 from .failure_conversion import error_of
+from .memos import Memo
 from .places import user_place
+from .start_options import Carried
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
@@ -162,14 +164,26 @@ class Relations:
         return command
 
     def begin_start(
-        self, workflow_type: str, workflow_id: str | None, args: tuple[Payload, ...], memo: Any
+        self,
+        workflow_type: str,
+        workflow_id: str | None,
+        args: tuple[Payload, ...],
+        memo: Memo,
+        carried: Carried,
     ) -> tuple[int, ev.WorkflowStarted]:
         """Number the start of another run; without a workflow id it gets one of this run and the command."""
         command = self._command()
         mine = self.host.started.run_id
         run_id = started_run_id(mine, command)
         return command, ev.WorkflowStarted(
-            workflow_id or f"{mine}-{command}", run_id, workflow_type, args, memo_names=memo[0], memo=memo[1]
+            workflow_id or f"{mine}-{command}",
+            run_id,
+            workflow_type,
+            args,
+            memo_names=memo[0],
+            memo=memo[1],
+            options=carried.options,
+            begins_at=carried.begins_at,
         )
 
     def schedule(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from ..journal import child_events as ce
 from ..journal.events import ABANDON, TRY_CANCEL, WAIT_CANCELLED
 from . import start_policies
-from .options import IfClosed, IfRunning, check_workflow_id
+from .options import IfClosed, IfRunning, RetryPolicy, check_workflow_id
+from .start_options import NOTHING, Carried, carried
 
 ParentClosePolicy = Literal["terminate", "request_cancel", "abandon"]
 ChildWorkflowCancellationType = Literal["try_cancel", "wait_cancellation_completed", "abandon"]
@@ -35,12 +37,19 @@ class DetachedOptions(TypedDict, total=False):
         if_running: When the id is running: ``fail`` (default), ``attach``, or ``replace`` (terminate it).
         if_closed: When the id has ended: ``allow`` (default), ``allow_if_failed``, ``refuse``, ``attach``.
         memo: Notes that belong to the run, by name.
+        run_timeout: As of ``StartOptions``, as are the others.
     """
 
     id: str
     if_running: IfRunning
     if_closed: IfClosed
     memo: Mapping[str, Any]
+    run_timeout: timedelta | float | None
+    execution_timeout: timedelta | float | None
+    retry_policy: RetryPolicy | None
+    cron_schedule: str | None
+    time_zone: str
+    start_delay: timedelta | float | None
 
 
 class ChildWorkflowOptions(TypedDict, total=False):
@@ -56,6 +65,8 @@ class ChildWorkflowOptions(TypedDict, total=False):
         cancellation_type: What it does to the child when the code that waits for it is cancelled:
             ``wait_cancellation_completed`` (default) asks it to cancel and waits for its end, ``try_cancel`` asks and
             does not wait, ``abandon`` does not ask.
+        run_timeout: As of ``StartOptions``, as are ``execution_timeout``, ``retry_policy``, ``cron_schedule``,
+            ``time_zone`` and ``start_delay``. This run waits for the end of the child's last run.
     """
 
     id: str
@@ -64,6 +75,12 @@ class ChildWorkflowOptions(TypedDict, total=False):
     memo: Mapping[str, Any]
     parent_close_policy: ParentClosePolicy
     cancellation_type: ChildWorkflowCancellationType
+    run_timeout: timedelta | float | None
+    execution_timeout: timedelta | float | None
+    retry_policy: RetryPolicy | None
+    cron_schedule: str | None
+    time_zone: str
+    start_delay: timedelta | float | None
 
 
 class ResolvedStart(NamedTuple):
@@ -72,6 +89,7 @@ class ResolvedStart(NamedTuple):
     Attributes:
         workflow_id: None when none was given.
         memo: As it was given.
+        carried: Limits, retries, a schedule, a delay.
     """
 
     workflow_id: str | None
@@ -80,21 +98,22 @@ class ResolvedStart(NamedTuple):
     if_closed: IfClosed
     close_policy: int = ce.TERMINATE
     cancellation: int = WAIT_CANCELLED
+    carried: Carried = NOTHING
 
 
-def resolved_start(options: Mapping[str, Any]) -> ResolvedStart:
-    """Check the options of a detached start.
+def resolved_start(options: Mapping[str, Any], now: int) -> ResolvedStart:
+    """Check the options of a detached start; ``now`` is the wall clock of the turn, microseconds.
 
     Raises:
         TypeError: An option is unknown, or of the wrong type.
         ValueError: The id is empty or too long, or an option has an unknown word.
     """
     _check_names("start_detached", options, DetachedOptions)
-    return _resolved(options)
+    return _resolved(options, now)
 
 
-def resolved_child(options: Mapping[str, Any]) -> ResolvedStart:
-    """Check the options of a child.
+def resolved_child(options: Mapping[str, Any], now: int) -> ResolvedStart:
+    """Check the options of a child; ``now`` is the wall clock of the turn, microseconds.
 
     Raises:
         TypeError: An option is unknown, or of the wrong type.
@@ -103,7 +122,7 @@ def resolved_child(options: Mapping[str, Any]) -> ResolvedStart:
     if not options:
         return _PLAIN_CHILD
     _check_names("child workflow", options, ChildWorkflowOptions)
-    start = _resolved(options)
+    start = _resolved(options, now)
     for name in ("if_running", "if_closed"):
         if options.get(name) == "attach":
             raise ValueError(
@@ -123,12 +142,13 @@ def _check_names(what: str, options: Mapping[str, Any], kind: type) -> None:
         raise TypeError(f"unknown {what} option {min(unknown)!r}; known: {known}")
 
 
-def _resolved(options: Mapping[str, Any]) -> ResolvedStart:
+def _resolved(options: Mapping[str, Any], now: int) -> ResolvedStart:
     if_running = options.get("if_running", "fail")
     if_closed = options.get("if_closed", "allow")
     start_policies.check(if_running, if_closed)
     workflow_id = check_workflow_id(options["id"]) if "id" in options else None
-    return ResolvedStart(workflow_id, options.get("memo"), if_running, if_closed)
+    memo, times = options.get("memo"), carried(options, now)
+    return ResolvedStart(workflow_id, memo, if_running, if_closed, carried=times)
 
 
 def _word(option: str, given: object, words: Mapping[str, int]) -> int:

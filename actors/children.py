@@ -192,12 +192,14 @@ def _child(
 ) -> tuple[ChildFuture, WorkflowDefinition] | CommandFuture:
     """Schedule a child; called two frames below the user's code."""
     result_type = options.pop("result_type", None) if isinstance(workflow, str) else None
-    start = resolved_child(options)
+    start = resolved_child(options, current_instance(call)._wall)
     host, definition, payloads, memo, decode = _begin(call, workflow, args, start, result_type)
     if host.loop.discarded:
         return host.loop.refuse()
     relations = relations_of(host)
-    command, started = relations.begin_start(definition.name, start.workflow_id, payloads, memo)
+    command, started = relations.begin_start(
+        definition.name, start.workflow_id, payloads, memo, start.carried
+    )
     scheduled = ce.ChildScheduled(
         command, started, start.close_policy, start.if_running, start.if_closed, awaits_start
     )
@@ -300,12 +302,14 @@ def start_detached(workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         ExternalWorkflowError: (when awaited) Its id is taken, and the options refuse it.
         Exception: At the call, as ``execute_child_workflow``.
     """
-    start = resolved_start(options)
+    start = resolved_start(options, current_instance("start_detached()")._wall)
     host, definition, payloads, memo, _ = _begin("start_detached()", workflow, args, start, None)
     if host.loop.discarded:
         return host.loop.refuse()
     relations = relations_of(host)
-    command, started = relations.begin_start(definition.name, start.workflow_id, payloads, memo)
+    command, started = relations.begin_start(
+        definition.name, start.workflow_id, payloads, memo, start.carried
+    )
     event = ce.DetachedStart(command, started, start.if_running, start.if_closed)
     future = relations.start_detached(event)
     future.value = ExternalWorkflowHandle(host, started.workflow_id, started.run_id, definition)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
 from ..journal.fault_points import fault_point
+from ..journal.run_times import is_early
 from ..journal.writer import Raise
 from .appending import write
 from .call_errors import WorkflowBacklogFullError, WorkflowStatusError
@@ -57,6 +58,9 @@ def receive(actor: WorkflowActor, event: Any, reply: Reply) -> None:
         refuse_backlog(actor, reply, BACKLOG)
     else:
         write(actor, ev.Received((event,)), actor.shard.now(), reply)
+        if type(event) is ev.CancelRequested and is_early(actor.state, actor.shard.now()):
+            # There is nothing to clean up, and its code must not run yet.
+            actor.close_at_once(ev.WorkflowCancelled(event.reason), None)
 
 
 def refuse_backlog(actor: WorkflowActor, reply: Reply, limit: int) -> None:

@@ -17,7 +17,10 @@ from ..journal.errors import PayloadCodecError
 from ..journal.failures import Failure, full_text, one_line
 from ..journal.fold import RunState
 from ..journal.payloads import PayloadConverter
+from ..journal.run_ends import next_run
 from ..journal.run_row import RunRow
+from ..journal.run_times import deadline, waits_to_begin
+from .chains import attempt_of, failure_left, first_run_id
 from .child_options import CLOSE_POLICY_NAMES
 from .dead_letters import DeadLetter, dead_letter, left_at_the_end
 from .event_coder import EventCoder
@@ -44,7 +47,8 @@ class WorkflowSummary:
         workflow_id: Its id.
         run_id: The run.
         workflow_type: Its type.
-        status: running, paused, completed, failed, cancelled, terminated, quarantined or held.
+        status: running, paused, quarantined, held; completed, failed, cancelled, terminated, timed_out or
+            continued_as_new.
         started_at: UTC.
         closed_at: UTC; None while open.
         parent_id: Workflow id of the run whose child it is; None when it is nobody's.
@@ -179,6 +183,13 @@ class WorkflowDescription(WorkflowSummary):
         pause_reason: What was given for its pause; None when it is not paused.
         history_length: Number of its events.
         deaths: How often the process died while its code ran, and nothing else, since it has last progressed.
+        first_run_id: The first run of its chain.
+        continued_from: The run before; None for the first one.
+        continued_to: The run that follows; None when there is none.
+        attempt: Of its retry policy, from 1.
+        cron_schedule: Its schedule, or None.
+        begins_at: When it is to begin; None once it has.
+        deadline: When it must be over by its limits; None without any, and once it has ended.
         memo: Notes that belong to it, by name; a value that does not decode comes as its ``Payload``.
         published: What its code has published, by key; values as in ``memo``.
         sagas: Those that undo, or have undone, what they did; the newest, at most 100.
@@ -206,11 +217,19 @@ class WorkflowDescription(WorkflowSummary):
     children: tuple[PendingChildInfo, ...] = ()
     child_count: int = 0
     messages: tuple[str, ...] = ()
+    first_run_id: str = ""
+    continued_from: str | None = None
+    continued_to: str | None = None
+    attempt: int = 1
+    cron_schedule: str | None = None
+    begins_at: datetime | None = None
+    deadline: datetime | None = None
 
     @property
     def waiting_on(self) -> str:
         """One line: what the run waits for."""
-        waits = [f"activity {a.activity_type} (attempt {a.attempt})" for a in self.pending_activities]
+        waits = [] if self.begins_at is None else [f"its time to begin, {self.begins_at:%Y-%m-%d %H:%M:%S}"]
+        waits += [f"activity {a.activity_type} (attempt {a.attempt})" for a in self.pending_activities]
         waits += [f"timer until {t:%Y-%m-%d %H:%M:%S}" for t in self.timers]
         waits += [f"condition at {place}" for place in self.conditions]
         waits += [f"child {child.workflow_id}" + _aside(child.status) for child in self.children[:NAMED]]
@@ -254,7 +273,10 @@ def observe(state: RunState) -> Observation:
     failure: ev.RunStalled | ev.WorkflowFailed | None = state.stall
     if failure is None and isinstance(state.outcome, ev.WorkflowFailed):
         failure = state.outcome
+    elif (timeout := failure_left(state.outcome)) is not None:
+        failure = ev.WorkflowFailed(timeout)
     left = left_at_the_end(state)
+    following, limit, is_open = next_run(state.outcome), deadline(state), state.outcome is None
     about = WorkflowDescription(
         workflow_id=started.workflow_id,
         run_id=started.run_id,
@@ -314,6 +336,13 @@ def observe(state: RunState) -> Observation:
         ),
         child_count=len(state.children),
         messages=tuple(_message_text(message) for message in state.messages.values()),
+        first_run_id=first_run_id(started),
+        continued_from=None if started.chain is None else started.chain.continued_run_id,
+        continued_to=None if following is None else following.run_id,
+        attempt=attempt_of(started),
+        cron_schedule=None if started.options is None else started.options.cron or None,
+        begins_at=utc(started.begins_at) if is_open and waits_to_begin(state) else None,
+        deadline=utc(limit) if is_open and limit else None,
     )
     return Observation(
         about,

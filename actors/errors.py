@@ -154,6 +154,21 @@ class WorkflowTerminatedError(WorkflowFailedError):
     _verb = "was terminated"
 
 
+class WorkflowContinuedAsNewError(WorkflowFailedError):
+    """The run goes on as another one, and ``follow_runs=False`` asked for this one alone.
+
+    Attributes:
+        new_run_id: Run id of the run that follows.
+    """
+
+    def __init__(self, workflow_id: str, run_id: str, new_run_id: str) -> None:
+        super().__init__(workflow_id, run_id, new_run_id)
+        self.new_run_id = new_run_id
+
+    def __str__(self) -> str:
+        return f"workflow {self.workflow_id!r} (run {self.run_id}) goes on as run {self.new_run_id}"
+
+
 class WorkflowQuarantinedError(WorkflowFailedError):
     """The run's code raised what is no failure (a bug), again and again; with fixed code ``release`` lets it go on."""
 
@@ -371,6 +386,23 @@ class ActivityTimeoutError(FailureError, builtins.TimeoutError):
         message: For people.
         option: The limit's name: ``start_to_close_timeout``, ``heartbeat_timeout``, ``schedule_to_start_timeout`` or
             ``schedule_to_close_timeout``.
+    """
+
+    def __init__(self, message: str, option: str) -> None:
+        super().__init__(message, option)
+        self.message = message
+        self.option = option
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class WorkflowTimeoutError(FailureError, builtins.TimeoutError):
+    """A run, or all runs of its chain together, took longer than a limit; the cause of a ``WorkflowFailedError``.
+
+    Attributes:
+        message: For people.
+        option: The limit's name: ``run_timeout`` or ``execution_timeout``.
     """
 
     def __init__(self, message: str, option: str) -> None:

@@ -39,6 +39,7 @@ from .errors import (
     FailureGroupError,
     NondeterminismError,
     SagaCompensationError,
+    WorkflowTimeoutError,
 )
 from .options import microseconds
 
@@ -258,6 +259,8 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
         error = ActivityError(failure.message, activity_type, command, attempt, failure.retry_state)
     elif failure.kind == "timeout" and failure.source is not None:
         error = ActivityTimeoutError(failure.message, failure.retry_state or "start_to_close_timeout")
+    elif failure.kind == "timeout" and failure.type == WorkflowTimeoutError.__name__:
+        error = WorkflowTimeoutError(failure.message, failure.retry_state or "run_timeout")
     elif failure.kind == "lost" and failure.source is not None:
         error = AttemptLostError(failure.message)
     elif failure.kind == "cancelled" and failure.source is not None:

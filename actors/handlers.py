@@ -13,6 +13,7 @@ from ..journal.errors import PayloadError
 from ..journal.failures import safe_message
 from ..journal.payloads import Payload
 from .asyncio_forbidden import read_only
+from .continuation import ContinueAsNewError, RunEnds
 from .definitions import HandlerDefinition, own_handler
 from .errors import QueryFailedError, RegistrationError, UnknownHandlerError, UpdateRejectedError
 from .event_loop import TurnAborted
@@ -129,6 +130,8 @@ class MessageHandlers:
                 handler.fn(self._run._object, *args)
         except _NOT_ITS_OWN:
             raise
+        except ContinueAsNewError as error:
+            raise RunEnds(error) from None
         except BaseException as error:  # noqa: BLE001  (R7: the run goes on)
             self._failed(delivery.number, event.name, error)
 
@@ -140,6 +143,8 @@ class MessageHandlers:
             await handler
         except _NOT_ITS_OWN:
             raise
+        except ContinueAsNewError as error:
+            raise RunEnds(error) from None
         except BaseException as error:  # noqa: BLE001  (R7: the run goes on)
             self._failed(number, name, error)
         finally:
@@ -171,6 +176,8 @@ class MessageHandlers:
                 )
         except _NOT_ITS_OWN:
             raise
+        except ContinueAsNewError as error:
+            raise RunEnds(error) from None
         except BaseException as error:  # noqa: BLE001  (R7: the caller gets it)
             self._run._outputs.append(ev.UpdateFailed(number, failure_of(error, self._run._converter)))
 
@@ -180,6 +187,8 @@ class MessageHandlers:
             self._run._outputs.append(ev.UpdateCompleted(number, result))
         except _NOT_ITS_OWN:
             raise
+        except ContinueAsNewError as error:
+            raise RunEnds(error) from None
         except BaseException as error:  # noqa: BLE001  (R7: the caller gets it)
             self._run._outputs.append(ev.UpdateFailed(number, failure_of(error, self._run._converter)))
         finally:

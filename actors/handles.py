@@ -29,6 +29,9 @@ OnStall = Literal["raise", "wait"]
 class ActorRef(Generic[W]):
     """Where a workflow actor is, and how to talk to it.
 
+    Messages, queries and all that is done to a run go to the run that its chain has come to; ``describe`` and
+    ``fetch_history`` show the run that it names.
+
     Attributes:
         workflow_id: Its id.
         run_id: The run it is bound to; None is whichever run is the newest.
@@ -232,15 +235,20 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
         *,
         timeout: timedelta | float | None = None,  # noqa: ASYNC109
         on_stall: OnStall = "raise",
+        follow_runs: bool = True,
     ) -> R_co:
-        """Wait for the run's result.
+        """Wait for the result of the run, or of the last run of its chain.
 
         Args:
             timeout: A timedelta or seconds; None has no limit.
             on_stall: What to do when the run is quarantined or held: ``raise`` at once, or ``wait`` on.
+            follow_runs: When the run has continued as new, is tried again, or has a schedule, wait for the one that
+                follows; False takes this run's own end.
 
         Raises:
-            WorkflowFailedError: It failed; ``__cause__`` is what left its code.
+            WorkflowFailedError: It failed; ``__cause__`` is what left its code, or a ``WorkflowTimeoutError`` when it
+                took too long.
+            WorkflowContinuedAsNewError: With ``follow_runs=False``: it goes on as another run.
             WorkflowCancelledError: It was cancelled.
             WorkflowTerminatedError: It was terminated.
             WorkflowQuarantinedError: Its code raised what is no failure.
@@ -248,7 +256,7 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
             ResultTimeoutError: The time has passed; the run goes on.
             RuntimeClosedError: The runtime was left.
         """
-        result: R_co = await self._messenger.result(self, timeout, on_stall)
+        result: R_co = await self._messenger.result(self, timeout, on_stall, follow_runs=follow_runs)
         return result
 
     async def describe(self) -> WorkflowDescription:

@@ -8,16 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from datetime import timedelta
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from ..journal import events as ev
 from ..journal.payloads import Payload, PayloadConverter, RawValue
 from .commands import CommandFuture, Decode, DurableTimer
 from .context import running_instance
+from .continuation import end_as_new
 from .definitions import ActivityDefinition, Call, HandlerDefinition, WorkflowDefinition
 from .event_loop import TimerHandle
 from .handlers import MessageHandlers
 from .interceptors import (
+    ContinueAsNewInput,
     ExecuteWorkflowInput,
     HandleQueryInput,
     HandleSignalInput,
@@ -35,7 +37,7 @@ from .options import LONGEST
 from .places import user_place
 from .turn_guard import Guard
 from .typing import ActivityHandle
-from .workflow import WorkflowInfo, info_of
+from .workflow_info import WorkflowInfo, info_of
 from .workflow_instance import WorkflowInstance
 
 
@@ -296,6 +298,10 @@ class _RootOutbound(WorkflowOutboundInterceptor):
 
     def start_timer(self, input: StartTimerInput) -> TimerHandle:  # noqa: A002
         return self._instance.start_intercepted(input)
+
+    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002
+        headers = header_records(input.headers)
+        end_as_new(self._instance, input.args, input.workflow, input.options, headers)
 
     def info(self) -> WorkflowInfo:
         return info_of(self._instance)

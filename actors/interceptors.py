@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..journal.events import Header
 from ..journal.payloads import Payload
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .listing import WorkflowListing
     from .typing import ActivityHandle
     from .updates import WaitForStage
-    from .workflow import WorkflowInfo
+    from .workflow_info import WorkflowInfo
 
 #: What travels beside the arguments of a call, by name; ``payload_converter().encode(value)`` makes a payload.
 Headers = Mapping[str, Payload]
@@ -167,6 +167,23 @@ class StartTimerInput:
     _timer: tuple[Any, ...] = field(repr=False)
 
 
+@dataclass
+class ContinueAsNewInput:
+    """What ``continue_as_new`` gets.
+
+    Attributes:
+        args: Arguments of the new run.
+        workflow: As at the call: a class, a name, or None for the same type.
+        options: ``memo``, ``run_timeout``, ``retry_policy`` and ``backoff_start_interval``, as at the call.
+        headers: Those of this run, which the new run gets too.
+    """
+
+    args: Sequence[Any]
+    workflow: Any
+    options: dict[str, Any]
+    headers: Headers
+
+
 class WorkflowOutboundInterceptor:
     """Around what the code of one run asks for. It is workflow code, and called at each call of its functions."""
 
@@ -180,6 +197,10 @@ class WorkflowOutboundInterceptor:
     def start_timer(self, input: StartTimerInput) -> TimerHandle:  # noqa: A002
         """A timer begins: a sleep, or the limit of a wait."""
         return self.next.start_timer(input)
+
+    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002
+        """``workflow.continue_as_new()``; what the last one raises must be let through."""
+        self.next.continue_as_new(input)
 
     def info(self) -> WorkflowInfo:
         """``workflow.info()``."""

@@ -8,13 +8,16 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from ..journal.errors import JournalCorruptError
+from ..journal.fold import RunState
 from ..journal.lmdb_store import LmdbStore
 from ..journal.loading import load
 from ..journal.payloads import Payload, PayloadConverter
+from ..journal.run_ends import next_run
 from ..journal.run_index import RunIndex
 from ..journal.run_row import RunRow
 from . import descriptions
 from .call_errors import WorkflowNotFoundError
+from .chains import first_run_id
 from .descriptions import History, WorkflowDescription, WorkflowSummary, summary
 from .listing import WorkflowPage, key_of, token_of
 from .messenger import result_of
@@ -119,16 +122,37 @@ class JournalReader:
 
         return self._read(look)
 
-    def result(self, workflow_id: str, run_id: str | None = None) -> tuple[str, Payload | None]:
-        """The status of a run, and its result if it has ended.
+    def result(
+        self, workflow_id: str, run_id: str | None = None, *, follow_runs: bool = True
+    ) -> tuple[str, Payload | None]:
+        """The status of a run, or of the last one of its chain, and its result if it has ended.
 
         Raises:
             WorkflowFailedError: It has failed, or was cancelled or terminated.
         """
-        state = self._read(lambda index: index.state(_row(index, workflow_id, run_id)))
+        find = _last_state if follow_runs else _state
+        state = self._read(lambda index: find(index, workflow_id, run_id))
         if state.outcome is None:
             return state.status, None
         return state.status, result_of(state.outcome, workflow_id, state.started.run_id, self._converter)
+
+
+def _state(index: RunIndex, workflow_id: str, run_id: str | None) -> RunState:
+    return index.state(_row(index, workflow_id, run_id))
+
+
+def _last_state(index: RunIndex, workflow_id: str, run_id: str | None) -> RunState:
+    """The last run of a chain: the newest one of the id, if that is of this chain."""
+    newest = _state(index, workflow_id, None)
+    chain = newest.started.chain
+    if run_id is None or (chain is not None and chain.first_run_id == run_id):
+        return newest
+    state = _state(index, workflow_id, run_id)
+    while (following := next_run(state.outcome)) is not None:
+        if first_run_id(newest.started) == first_run_id(state.started):
+            return newest
+        state = _state(index, workflow_id, following.run_id)
+    return state
 
 
 def _row(index: RunIndex, workflow_id: str, run_id: str | None) -> RunRow:

@@ -28,6 +28,10 @@ class UpdateReply(asyncio.Future[Any]):
             future.add_done_callback(_seen)
 
 
+class ChainReply(asyncio.Future[Any]):
+    """Who waits for the end of a chain of runs: goes with the run that follows."""
+
+
 def _seen(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
         future.exception()
@@ -52,7 +56,7 @@ Mail = ev.Event | Query | Inspection
 MESSAGES = frozenset([ev.SignalReceived, ev.UpdateReceived])
 #: What people do to a run, whatever it does itself: it acts at receipt, before mail that has had no turn.
 CONTROLS = frozenset([ev.RunPaused, ev.RunResumed, ev.RunReleased])
-URGENT = CONTROLS | {ev.WorkflowTerminated}
+URGENT = CONTROLS | {ev.WorkflowTerminated, ev.WorkflowTimedOut}
 #: Mail that may come with a request id.
 REPEATABLE = MESSAGES | CONTROLS
 #: How an activity's attempt ended.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,13 @@ import msgspec
 
 from ..journal import events as ev
 from ..journal.errors import JournalFullError
-from ..journal.fold import STATUS_OF, RunState
+from ..journal.fold import RunState
 from ..journal.payloads import Payload, PayloadConverter, total_size
+from ..journal.run_ends import STATUS_OF
 from . import descriptions
 from .actor_coding import with_events
 from .call_errors import WorkflowClosedError, WorkflowTypeError
+from .chains import failure_left
 from .dead_letters import find_letter
 from .definitions import HandlerDefinition, WorkflowDefinition
 from .descriptions import History, WorkflowDescription
@@ -28,24 +29,26 @@ from .errors import (
     UpdateFailedError,
     UpdateRejectedError,
     WorkflowCancelledError,
+    WorkflowContinuedAsNewError,
     WorkflowFailedError,
     WorkflowNotRegisteredError,
     WorkflowTerminatedError,
 )
 from .failure_conversion import error_of
-from .mailbox import Inspection, Mail, Query, UpdateReply
+from .mailbox import ChainReply, Inspection, Mail, Query, UpdateReply
 from .message_arguments import handler_name
 from .options import check_request_id, check_text, microseconds, positive_count
 from .publishing import check_key, encode_any
 from .repeats import said
 from .request_digests import request_digest
+from .shard import Shard
 from .stalls import refuse_stalled
+from .succession import current_run, last_run
 from .updates import UpdateHandle, WaitForStage, check_stage
 from .workflow_actor import WorkflowActor
 
 if TYPE_CHECKING:
     from .handles import ActorRef, OnStall
-    from .shard import Shard
 
 
 class Messenger:
@@ -71,7 +74,7 @@ class Messenger:
         self, ref: ActorRef[Any], kind: str, handler: Any, args: Sequence[Any]
     ) -> tuple[WorkflowActor, str, tuple[Payload, ...], HandlerDefinition | None]:
         """Find the run and the handler, and encode the arguments; nothing is written."""
-        actor = self._open().find(ref.workflow_id, ref.run_id)
+        actor = current_run(self._open(), ref.workflow_id, ref.run_id)
         name = handler_name(kind, handler)
         self._check_type(ref, actor)
         definition = actor.definition or ref._definition
@@ -189,6 +192,11 @@ class Messenger:
                 if answer.rejected:
                     raise UpdateRejectedError(f"update {name!r} was rejected: {cause}") from cause
                 raise UpdateFailedError(f"update {name!r} failed: {cause}") from cause
+            case ev.WorkflowContinuedAsNew():
+                raise UpdateCutError(
+                    f"workflow {actor.workflow_id!r} continued as new before update {name!r} was done: send it again, "
+                    f"with another request_id if it had one"
+                )
             case _:
                 status = STATUS_OF[type(answer)]
                 raise UpdateCutError(
@@ -222,7 +230,7 @@ class Messenger:
     async def cancel(self, ref: ActorRef[Any], reason: str) -> None:
         """Ask the run to cancel itself."""
         check_text("the reason", reason, may_be_empty=True)
-        actor = self._open().find(ref.workflow_id, ref.run_id)
+        actor = current_run(self._open(), ref.workflow_id, ref.run_id)
         await self._put(actor, ev.CancelRequested(reason))
 
     async def terminate(self, ref: ActorRef[Any], reason: str) -> None:
@@ -293,7 +301,7 @@ class Messenger:
     async def _put_first(self, ref: ActorRef[Any], event: Mail) -> None:
         shard = self._open()
         reply: asyncio.Future[Any] = shard.loop.create_future()
-        shard.find(ref.workflow_id, ref.run_id).put_first(event, reply)
+        current_run(shard, ref.workflow_id, ref.run_id).put_first(event, reply)
         await reply
 
     async def _put(self, actor: WorkflowActor, event: Mail) -> Any:
@@ -339,15 +347,25 @@ class Messenger:
             records = with_events(records, await shard.coder.decode(events, actor.about))
         return History(actor.workflow_id, actor.run_id, records)
 
-    async def result(self, ref: ActorRef[Any], limit: timedelta | float | None, on_stall: OnStall) -> Any:
-        """Wait for the run's outcome, and return or raise it."""
+    async def result(
+        self,
+        ref: ActorRef[Any],
+        limit: timedelta | float | None,
+        on_stall: OnStall,
+        *,
+        follow_runs: bool = True,
+    ) -> Any:
+        """Wait for the outcome of the run, or of the chain that it belongs to, and return or raise it."""
         shard = self._open()
         seconds = None if limit is None else microseconds("result timeout", limit) / 1_000_000
         if on_stall not in ("raise", "wait"):
             raise ValueError(f"on_stall must be 'raise' or 'wait', not {on_stall!r}")
-        actor = shard.find(ref.workflow_id, ref.run_id)
-        self._check_type(ref, actor)
-        future: asyncio.Future[Any] = shard.loop.create_future()
+        actor = (current_run if follow_runs else Shard.find)(shard, ref.workflow_id, ref.run_id)
+        if actor.state.started.chain is None:  # later runs may be of another type
+            self._check_type(ref, actor)
+        future: asyncio.Future[Any] = (
+            ChainReply(loop=shard.loop) if follow_runs else shard.loop.create_future()
+        )
         waiter = (future, on_stall == "raise")
         if actor.is_closed:
             actor.batch.answer(future, actor.state.outcome)
@@ -358,7 +376,7 @@ class Messenger:
         try:
             if seconds is not None and not await wait_within(future, seconds):
                 waiting_on = ""
-                actor = shard.find(actor.workflow_id, actor.run_id)  # it may have been made anew
+                actor = last_run(shard, shard.find(actor.workflow_id, actor.run_id))  # perhaps made anew
                 if actor.batch.durable:  # or it would tell of what may still be lost (R5)
                     waiting_on = f" (waiting on: {descriptions.observe(actor.state).about.waiting_on})"
                 raise ResultTimeoutError(
@@ -367,8 +385,11 @@ class Messenger:
             outcome = await future
         finally:
             if not future.done() or future.cancelled():
-                with suppress(ValueError):
-                    actor.result_waiters.remove(waiter)
+                for holder in (actor, shard.newest.get(actor.workflow_id)):
+                    if holder is not None and waiter in holder.result_waiters:
+                        holder.result_waiters.remove(waiter)
+        if follow_runs:
+            actor = last_run(self._open(), actor)
         return self._outcome(actor, await plain_event(actor, outcome), ref._definition)
 
     def _outcome(self, actor: WorkflowActor, outcome: ev.Outcome, hint: WorkflowDefinition | None) -> Any:
@@ -394,6 +415,14 @@ def result_of(outcome: ev.Outcome, workflow_id: str, run_id: str, converter: Pay
             raise WorkflowFailedError(workflow_id, run_id, message) from cause
         case ev.WorkflowCancelled():
             raise WorkflowCancelledError(workflow_id, run_id, outcome.reason or "no reason given")
+        case ev.WorkflowTimedOut():
+            failure = failure_left(outcome)
+            assert failure is not None
+            cause = error_of(failure, converter)
+            raise WorkflowFailedError(workflow_id, run_id, f"{failure.type}: {failure.message}") from cause
+        case ev.WorkflowContinuedAsNew():
+            new_run_id = "" if outcome.next is None else outcome.next.run_id
+            raise WorkflowContinuedAsNewError(workflow_id, run_id, new_run_id)
         case _:
             raise WorkflowTerminatedError(workflow_id, run_id, outcome.reason or "no reason given")
 

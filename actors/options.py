@@ -73,6 +73,12 @@ class StartOptions(TypedDict, total=False):
         if_closed: When the id has ended: ``allow`` (default), ``allow_if_failed``, ``refuse``, ``attach``.
         request_id: A repeat of a start with the same one finds the run that the first one made.
         memo: Notes that belong to the run, by name: ``describe`` and ``workflow.memo`` have them.
+        run_timeout: How long a run may take, a timedelta or seconds, more than zero; default no limit.
+        execution_timeout: How long all runs of the chain together may take, the waits between them included.
+        retry_policy: A run that fails is followed by another one; default never.
+        cron_schedule: When runs begin: five fields, such as ``0 6 * * mon-fri``; needs ``everact[schedules]``.
+        time_zone: Of the schedule, such as ``Europe/Berlin``; default ``UTC``.
+        start_delay: The run begins so much later, a timedelta or seconds.
     """
 
     id: str
@@ -80,6 +86,12 @@ class StartOptions(TypedDict, total=False):
     if_closed: IfClosed
     request_id: str
     memo: Mapping[str, Any]
+    run_timeout: timedelta | float | None
+    execution_timeout: timedelta | float | None
+    retry_policy: RetryPolicy | None
+    cron_schedule: str | None
+    time_zone: str
+    start_delay: timedelta | float | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from ..journal.run_times import next_wake, waits_to_begin
+
 if TYPE_CHECKING:
     from .shard import Shard
     from .workflow_actor import WorkflowActor
@@ -120,7 +122,7 @@ class Passivation:
         if (
             actor.instance is not None
             or state.activities
-            or state.unread
+            or (state.unread and not waits_to_begin(state))
             or state.stall is not None
             or actor.result_waiters
             or any(not waiter.done() for waiters in actor.update_waiters.values() for waiter in waiters)
@@ -132,11 +134,11 @@ class Passivation:
             return False
         row = shard.index.rows.get(actor.key)
         is_stored = row is None or not len(row)
-        if state.timers:
+        if wake := next_wake(state):
             # The table of what falls due knows of it only once the run was moved there.
-            if not is_stored or min(timer.deadline for timer in state.timers.values()) <= shard.horizon.until:
+            if not is_stored or wake <= shard.horizon.until:
                 return False
-            shard.timers.note_dead(len(state.timers))
+            shard.timers.note_dead(len(state.timers) + 1)
             shard.horizon.watch()
         shard.forget(actor)
         if row is not None and is_stored:

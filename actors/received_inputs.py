@@ -65,6 +65,9 @@ def deliver_unread(actor: WorkflowActor) -> None:
             actor.last_turn = first  # to do it again may take several tries, and more come in between
             numbers = together
             outputs, ended = _turn_of(actor, numbers, at)
+        assert actor.instance is not None
+        if actor.instance.undelivered:
+            numbers = [number for number in numbers if number not in actor.instance.undelivered]
         turn = ev.Turn((), tuple(outputs), tuple(numbers))
         body = encoded(actor, turn) if actor.coding is None else b""
     except WorkflowCrashedError as crash:
@@ -95,5 +98,8 @@ def _delivered_with(actor: WorkflowActor, first: int, *, is_last: bool) -> list[
 def _turn_of(actor: WorkflowActor, numbers: list[int], at: int) -> tuple[list[Any], bool]:
     instance = actor.instance or actor.load()
     unread = actor.state.unread if actor.coding is None else actor.coding.unread()
+    instance.history_length = actor.state.last_event
     outputs = run_turn(actor, instance, at, [Delivery(n, unread[n], was_received=True) for n in numbers])
-    return outputs, instance.outcome is not None
+    outcome = instance.outcome
+    # What a run leaves that continues as new goes to the next one.
+    return outputs, outcome is not None and type(outcome) is not ev.WorkflowContinuedAsNew

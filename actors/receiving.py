@@ -27,9 +27,11 @@ from .child_errors import texts_of
 from .controls import BACKLOG
 from .errors import UnknownHandlerError
 from .options import IfClosed, IfRunning
+from .restarts import hold_until_begin
 from .sending import post_of, send
 from .stalls import hold_unregistered
 from .start_policies import decide
+from .succession import last_run
 from .workflow_actor import WorkflowActor
 
 if TYPE_CHECKING:
@@ -143,6 +145,8 @@ class Receiving:
         actor.replaces = current if decision == "replace" else None
         shard.next_key += 1
         actor.state.started = started
+        if started.begins_at > shard.now():
+            hold_until_begin(actor)
         shard.actors[actor.key] = actor
         shard.newest[workflow_id] = actor
         record = ev.Received((started,))
@@ -175,6 +179,9 @@ class Receiving:
 
     def _to_run(self, message: Message, body: ToRun, kept: Container[int]) -> None:
         actor = self._find(body.workflow_id, body.run_id, kept)
+        if actor is not None and (last := last_run(self._shard, actor)) is not actor:  # its chain goes on
+            actor = last
+            self._check(actor, kept)
         if actor is not None and body.child_of is not None and actor.state.started.parent != body.child_of:
             actor = None  # the child has ended, and somebody has used its id again
         if actor is self._receiver:

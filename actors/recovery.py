@@ -14,14 +14,18 @@ from ..journal.loading import Loaded, at_once, load_in_steps, open_runs, stays
 from ..journal.outbox import Outbox
 from ..journal.run_row import RunRow
 from ..journal.run_status import CLOSED
+from ..journal.run_times import is_early, next_wake
 from ..journal.writer import Raise, settle
 from .blame import judge
 from .failure_conversion import failure_of
 from .horizon import HORIZON, Horizon
 from .isolation import Isolation
 from .mailbox import OUTCOMES
+from .restarts import hold_until_begin
+from .run_deadlines import arm_run
 from .run_timers import arm_timer
 from .stalls import hold_unregistered, release_run, stall_run, unregistered
+from .succession import hand_back
 from .workflow_actor import WorkflowActor
 
 log = logging.getLogger("everact.runtime")
@@ -119,6 +123,7 @@ def rebuild(shard: Shard) -> Generator[None]:
                 _carry_over(before, actor, unknown)
             _carry_on(shard, actor)
         _wake(shard, needing, until, tried=True)
+        hand_back(old.values(), shard)
     finally:  # the journal does not hold these as open: they never were, or their end is durable
         for gone in old.values():
             gone.let_go(unknown)
@@ -153,7 +158,7 @@ def _read_again(loaded: Loaded, key: int, known: WorkflowActor) -> None:
 
 def _is_idle(shard: Shard, state: RunState) -> bool:
     """Whether an open run has nothing to do until a message comes."""
-    busy = state.activities or state.timers or state.unread or state.stall is not None
+    busy = state.activities or next_wake(state) or state.unread or state.stall is not None
     return not busy and state.started.workflow_type in shard.workflows
 
 
@@ -245,6 +250,8 @@ def _actor(shard: Shard, key: int, state: RunState) -> WorkflowActor:
     definition = shard.workflows.get(state.started.workflow_type)
     actor = WorkflowActor(shard, key, state.started.workflow_id, definition)
     actor.state = state
+    if is_early(state, shard.now()):
+        hold_until_begin(actor)
     return actor
 
 
@@ -255,6 +262,8 @@ def _adopt(shard: Shard, actor: WorkflowActor) -> None:
     shard.newest[actor.workflow_id] = actor
     for command in state.timers:
         arm_timer(actor, command)
+    if next_wake(state):
+        arm_run(actor)
     for command in list(state.activities):
         shard.dispatcher.begin(actor, command)
     if (actor.mailbox or (state.unread and actor.delivers)) and not actor.queued:

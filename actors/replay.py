@@ -79,6 +79,7 @@ class Replay:
         deliveries = deliveries_of(record, first, self._received)
         if not deliveries:
             return
+        instance.history_length = first - 1 + len(record.inputs)
         if record.outputs:
             instance.recorded = {
                 event.command: event for event in record.outputs if type(event) is ev.SideEffectRecorded
@@ -213,6 +214,8 @@ def _describe(event: ev.Event | None) -> str:
             return f"the end of run (it failed: {event.failure.type})"
         case ev.WorkflowCancelled():
             return "the end of run (cancelled)"
+        case ev.WorkflowContinuedAsNew():
+            return "the end of run (it continued as new)"
         case _:
             return describe(event) or type(event).__name__
 

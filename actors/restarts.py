@@ -115,6 +115,12 @@ def restart_later(actor: WorkflowActor, failure: Failure, pause: float) -> None:
     restarts.timer = actor.shard.loop.call_later(pause, _restart, actor, restarts)
 
 
+def hold_until_begin(actor: WorkflowActor) -> None:
+    """A run that is to begin later waits as one that is to be restarted; ``run_deadlines`` ends that."""
+    actor.restarts = Restarts()
+    actor.restarts.is_waiting = True
+
+
 def _restart(actor: WorkflowActor, restarts: Restarts) -> None:
     shard = actor.shard
     if actor.restarts is not restarts or shard.actors.get(actor.key) is not actor or shard.error is not None:

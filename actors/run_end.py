@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
 from ..journal.failures import clean
+from .chains import followed
+from .continuation import RunEnds, continued_outcome, continuing
 from .event_loop import TurnAborted
 from .failure_conversion import failure_of, is_failure
 from .handlers import suppressed
 
 if TYPE_CHECKING:
-    from .workflow_instance import WorkflowInstance
+    from .workflow_instance import Delivery, WorkflowInstance
+
+
+#: Outcomes behind which another attempt, or the next time of a schedule, may follow.
+_FOLLOWED = (ev.WorkflowCompleted, ev.WorkflowFailed)
 
 
 class WorkflowCrashedError(Exception):
@@ -41,7 +48,34 @@ def end_run(run: WorkflowInstance, main: asyncio.Task[Any]) -> None:
         run.outcome = ev.WorkflowCompleted(run.completion)
     else:
         run.outcome = _outcome_of(run, main)
-    run._outputs.append(run.outcome)
+    close(run)
+
+
+def end_by_handler(
+    run: WorkflowInstance, end: RunEnds, deliveries: Sequence[Delivery], last: Delivery
+) -> None:
+    """End the run where a handler has said so, unless main, or ``workflow.complete``, has ended it before.
+
+    What main waits for does not come any more. What was to be delivered behind ``last`` goes to the next run.
+    """
+    position = next(n for n, one in enumerate(deliveries, 1) if one is last)
+    run.undelivered = frozenset(one.number for one in deliveries[position:])
+    main = run.main
+    if main is not None and (main.done() or run.completion is not None):
+        end_run(run, main)
+        return
+    _note_unseen_failures(run)
+    run.outcome = continued_outcome(run, end.error)
+    close(run)
+
+
+def close(run: WorkflowInstance) -> None:
+    """Put the outcome behind all else that the run has decided."""
+    outcome = run.outcome
+    assert outcome is not None
+    if run.started.options is not None and type(outcome) in _FOLLOWED and not run.cancel_requested:
+        outcome = run.outcome = followed(run.started, outcome, run._wall, run.started_at)
+    run._outputs.append(outcome)
     if not run.replaying:
         run.pending.clear()  # commands that nobody has awaited say so now
         if run.relations is not None:
@@ -57,6 +91,8 @@ def end_run(run: WorkflowInstance, main: asyncio.Task[Any]) -> None:
 def _outcome_of(run: WorkflowInstance, main: asyncio.Task[Any]) -> ev.Outcome:
     error = None if main.cancelled() else main.exception()  # looked at from here on
     _note_unseen_failures(run)
+    if (continued := continuing(error)) is not None:
+        return continued_outcome(run, continued)
     if main.cancelled():
         if run.cancel_requested:
             return ev.WorkflowCancelled(run._cancel_reason)

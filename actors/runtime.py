@@ -58,6 +58,7 @@ from .request_digests import request_digest
 from .runtime_settings import Durability, RuntimeSettings
 from .shard import MAX_CACHED, Shard
 from .source_check import check_workflows
+from .start_options import carried
 from .starting import start_run
 from .turn_guard import Guard, install_guards
 from .typing import R, Ts, W, WorkflowClass
@@ -338,7 +339,8 @@ class Runtime(ActivityAccess, JournalAccess):
             PayloadEncodeError: An argument does not fit its hint, or has no stored form.
             PayloadTooLargeError: An argument is over the limit; nothing was written.
             PayloadCodecError: A payload codec could not encode an argument; nothing was written.
-            ValueError: The id is empty or too long, or an option has an unknown word.
+            ValueError: The id is empty or too long, or an option has an unknown word or is out of its range.
+            ImportError: A ``cron_schedule`` needs a package that is not installed.
             WorkflowAlreadyStartedError: The id is taken, and the options refuse it.
             JournalFullError: There is no room for new work; nothing was written.
             CommitUnknownError: Whether it is durable is unknown; repeat with the same id and request id.
@@ -377,6 +379,7 @@ class Runtime(ActivityAccess, JournalAccess):
             workflow_id,
             payloads,
             encode_memo(self._converter, options.get("memo")),
+            carried=carried(options, shard.now()),
             is_new_id="id" not in options,
             if_running=if_running,
             if_closed=if_closed,

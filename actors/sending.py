@@ -11,8 +11,10 @@ from ..journal import child_events as ce
 from ..journal import events as ev
 from ..journal.event_base import ParentRecord
 from ..journal.outbox import Post
+from ..journal.run_ends import next_run
 from ..journal.run_messages import Answer, RunMessage, StartRun, ToRun, encode_message
 from ..journal.writer import Batch
+from .chains import failure_left
 
 if TYPE_CHECKING:
     from .shard import Shard
@@ -109,12 +111,19 @@ def _terminated(command: int, run_id: str, outcome: ev.WorkflowTerminated) -> ev
     return ce.ChildTerminated(command, run_id, outcome.reason)
 
 
-#: How a parent hears of each outcome; of one that is not here it hears nothing: the chain of runs goes on.
+def _timed_out(command: int, run_id: str, outcome: ev.WorkflowTimedOut) -> ev.Event:
+    failure = failure_left(outcome)
+    assert failure is not None
+    return ce.ChildFailed(command, run_id, failure)
+
+
+#: How a parent hears of each outcome; while the chain of runs goes on it hears nothing.
 _NEWS: dict[type, Callable[[int, str, Any], Any]] = {
     ev.WorkflowCompleted: _completed,
     ev.WorkflowFailed: _failed,
     ev.WorkflowCancelled: _cancelled,
     ev.WorkflowTerminated: _terminated,
+    ev.WorkflowTimedOut: _timed_out,
 }
 
 
@@ -128,7 +137,7 @@ def tell_of_end(actor: WorkflowActor, batch: Batch) -> None:
         elif child.close_policy == ce.REQUEST_CANCEL and not child.cancel_requested:
             _to_child(actor, batch, command, ev.CancelRequested(reason))
     parent = state.started.parent
-    news = _NEWS.get(type(state.outcome))
+    news = None if next_run(state.outcome) is not None else _NEWS.get(type(state.outcome))
     if parent is not None and news is not None:
         event = news(parent.command, actor.run_id, state.outcome)
         message = Answer(parent.workflow_id, parent.run_id, event)

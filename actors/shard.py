@@ -28,6 +28,7 @@ from ..journal.fold import RunState
 from ..journal.outbox import Outbox
 from ..journal.payload_limits import PayloadLimits, PayloadSizes
 from ..journal.payloads import PayloadConverter
+from ..journal.run_ends import next_run
 from ..journal.run_index import RunIndex
 from ..journal.run_row import RunRow
 from ..journal.space import SpaceLimits
@@ -36,6 +37,7 @@ from ..journal.writer import Batch, GroupCommit
 from . import recovery
 from .asyncio_generators import give_back_generators, take_generators
 from .call_errors import WorkflowNotFoundError
+from .carrying import Baggage
 from .closed_runs import ClosedRuns
 from .courier import Courier
 from .definitions import ActivityDefinition, WorkflowDefinition
@@ -52,6 +54,7 @@ from .marks import Marks
 from .outage import Outage
 from .passivation import Passivation
 from .rebuilding import Rebuilding
+from .succession import as_follower, begin_next
 from .timers import TimerQueue
 from .turn_guard import Guard
 from .workflow_actor import WorkflowActor
@@ -416,6 +419,28 @@ class Shard:
         if row is None or self.index.row(actor.key) is None:
             raise WorkflowNotFoundError(actor.workflow_id, actor.run_id)
         return records
+
+    def first_event(self, actor: WorkflowActor) -> ev.AnyEvent:
+        """The start of a run as the journal has it.
+
+        Raises:
+            WorkflowNotFoundError: It was purged.
+        """
+        undurable = self.writer.undurable(actor.key)
+        if undurable and undurable[0].first_event == 1:
+            return ev.decode_record(undurable[0].body).inputs[0]
+        row = self.index.row(actor.key)
+        if row is None:
+            raise WorkflowNotFoundError(actor.workflow_id, actor.run_id)
+        return next(self.index.reading(row))[1].inputs[0]
+
+    def begin_next(self, actor: WorkflowActor, outcome: ev.Outcome, baggage: Baggage, at: int) -> None:
+        """Begin the run that follows one; arguments as of ``succession.begin_next``."""
+        begin_next(actor, outcome, baggage, at)
+
+    def pass_on(self, actor: WorkflowActor, event: Any, reply: Reply) -> bool:
+        """Pass mail for a run that has ended to the one that goes on; returns whether there is one."""
+        return next_run(actor.state.outcome) is not None and as_follower(actor, event, reply)
 
     # --- effects: called once what caused them is durable
 

@@ -12,6 +12,7 @@ from ..journal import events as ev
 from ..journal.errors import PayloadCodecError
 from ..journal.failures import Failure, class_names
 from ..journal.run_status import status_flags
+from ..journal.run_times import is_early
 from ..journal.writer import Raise
 from .appending import append
 from .errors import WorkflowNotRegisteredError
@@ -109,7 +110,8 @@ def append_release(actor: WorkflowActor, event: ev.RunReleased, reply: Reply) ->
     A saga that has escalated waits for the release itself: it is received, and delivered as any input.
     """
     append_status(actor, event, reply, is_delivered=actor.state.is_escalated)
-    actor.restarts = None
+    if not is_early(actor.state, actor.shard.now()):
+        actor.restarts = None
     actor.batch.after(dispatch_again, actor)
     if actor.coding is not None:
         actor.coding.stall = None

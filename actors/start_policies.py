@@ -9,7 +9,7 @@ from .options import IfClosed, IfRunning
 
 Decision = Literal["start", "attach", "replace", "refuse"]
 
-_UNSUCCESSFUL = frozenset(["failed", "cancelled", "terminated"])
+_UNSUCCESSFUL = frozenset(["failed", "cancelled", "terminated", "timed_out"])
 
 
 def decide(status: str | None, if_running: IfRunning, if_closed: IfClosed) -> Decision:

@@ -21,6 +21,8 @@ from .mailbox import Inspection
 from .memos import Memo
 from .options import IfClosed, IfRunning
 from .repeats import is_same
+from .restarts import hold_until_begin
+from .start_options import NOTHING, Carried
 from .start_policies import decide as decide_start
 from .workflow_actor import WorkflowActor
 
@@ -35,6 +37,7 @@ def start_run(
     args: tuple[Payload, ...],
     memo: Memo,
     *,
+    carried: Carried = NOTHING,
     is_new_id: bool,
     if_running: IfRunning,
     if_closed: IfClosed,
@@ -44,7 +47,8 @@ def start_run(
 ) -> tuple[WorkflowActor, asyncio.Future[Any]]:
     """Start a run, or find the one that the options ask for.
 
-    ``is_new_id`` says that the id was made for this start, so that no run has it.
+    ``carried`` is what the events of the run carry of the options; ``is_new_id`` says that the id was made for this
+    start, so that no run has it.
 
     Returns:
         The run, and a future that is done once the answer is durable.
@@ -78,9 +82,20 @@ def start_run(
         _answer_start(current, future, Raise(refusal) if decision == "refuse" else None)
         return current, future
     started = ev.WorkflowStarted(
-        workflow_id, random_id(), definition.name, args, request_id, digest, *memo, headers
+        workflow_id,
+        random_id(),
+        definition.name,
+        args,
+        request_id,
+        digest,
+        *memo,
+        headers,
+        options=carried.options,
+        begins_at=carried.begins_at,
     )
     actor = WorkflowActor(shard, shard.next_key, workflow_id, definition)
+    if carried.begins_at:
+        hold_until_begin(actor)
     size = total_size(args) + total_size(memo[1]) + total_size(header.value for header in headers)
     if size > shard.sizes.quick and shard.coder is None:
         shard.sizes.check_event(started, actor.about)
@@ -94,6 +109,14 @@ def start_run(
         shard.starts[workflow_id, request_id] = actor
     actor.put(started, future)
     return actor, future
+
+
+def _begun_by(shard: Shard, workflow_id: str, request_id: str) -> WorkflowActor | None:
+    """The newest run of an id, if this request has started the first run of its chain."""
+    row = shard.index.find(workflow_id)
+    newest = shard.newest.get(workflow_id) or (None if row is None else shard.actor_of(row))
+    chain = None if newest is None else newest.state.started.chain
+    return newest if chain is not None and chain.request_id == request_id else None
 
 
 def _answer_start(actor: WorkflowActor, future: asyncio.Future[Any], value: Any) -> None:
@@ -115,6 +138,8 @@ def _started_by(
     if request is None:
         return None
     actor = shard.actor_by_key(request.run_key)
+    if actor is None:  # that run was purged; its chain may go on
+        actor = _begun_by(shard, workflow_id, request_id)
     if actor is None:  # starting again would do twice what was asked for once
         if not is_same(shard, request.digest, digest, kind="start", name=name, args=args):
             raise RequestIdReusedError(request_id, workflow_id)

@@ -54,7 +54,14 @@ def _log_dead_letter(actor: WorkflowActor, event: ev.HandlerFailed) -> None:
 def _log_failed(actor: WorkflowActor, event: ev.WorkflowFailed) -> None:
     """A run failed; perhaps nobody waits for it."""
     text = full_text(event.failure)
-    log.warning("workflow %r (run %s) failed: %s", actor.workflow_id, actor.run_id, text)
+    following = "" if event.next is None else f", run {event.next.run_id} follows ({event.next.reason})"
+    log.warning("workflow %r (run %s) failed%s: %s", actor.workflow_id, actor.run_id, following, text)
+
+
+def _timed_out(actor: WorkflowActor, batch: Batch, event: ev.WorkflowTimedOut) -> None:
+    message = "workflow %r (run %s) was closed: it took longer than %s=%g s"
+    seconds = event.limit / 1_000_000
+    batch.effects.append((log.warning, (message, actor.workflow_id, actor.run_id, event.option, seconds)))
 
 
 def _update_done(actor: WorkflowActor, batch: Batch, event: ev.UpdateCompleted | ev.UpdateFailed) -> None:
@@ -83,6 +90,7 @@ EFFECTS: dict[type, Callable[[WorkflowActor, Batch, Any], None]] = {
     ev.TimerCancelled: _timer_cancelled,
     ev.HandlerFailed: _dead_letter,
     ev.WorkflowFailed: _failed,
+    ev.WorkflowTimedOut: _timed_out,
     ev.UpdateCompleted: _update_done,
     ev.UpdateFailed: _update_done,
     CompensationEscalated: _escalated,

@@ -16,12 +16,12 @@ import logging
 import random as random_module
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, Unpack, overload
+from typing import Any, Concatenate, Literal, Unpack, overload
 
 from ..journal.failures import clean
 from .commands import Decode, result_decoder
+from .conditions import add_condition, remove_condition
 from .context import current_instance, running_instance
 from .definitions import (
     DEFINITION,
@@ -32,14 +32,11 @@ from .definitions import (
     name_advice,
     put_mark,
 )
-from .descriptions import ParentInfo
 from .errors import RegistrationError
 from .options import ActivityOptions, microseconds, positive_microseconds
 from .typing import ActivityHandle, C, F, P, R, Ts, UpdateMethod, W
+from .workflow_info import utc
 from .workflow_logger import workflow_logger
-
-if TYPE_CHECKING:
-    from .workflow_instance import WorkflowInstance
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -388,14 +385,14 @@ async def wait_condition(
         return
     if limit == 0:
         raise TimeoutError("wait_condition: the condition did not hold, and timeout=0")
-    future = instance.add_condition(condition, _place(condition) if limit is None else None)
+    future = add_condition(instance, condition, _place(condition) if limit is None else None)
     timer = None
     if limit is not None:
         timer = instance.loop.call_later(limit / 1_000_000, _give_up, future, timeout)
     try:
         await future
     finally:
-        instance.remove_condition(future)
+        remove_condition(instance, future)
         if timer is not None:
             timer.cancel()
 
@@ -415,44 +412,6 @@ def _place(condition: Callable[[], object]) -> str:
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WorkflowInfo:
-    """What a run knows of itself.
-
-    Attributes:
-        workflow_id: Its id, chosen by whoever started it.
-        run_id: This run's own id.
-        workflow_type: Name of its type.
-        start_time: When it began, UTC.
-        parent: Whose child it is; None when it is nobody's.
-    """
-
-    workflow_id: str
-    run_id: str
-    workflow_type: str
-    start_time: datetime
-    parent: ParentInfo | None = None
-
-
-def info() -> WorkflowInfo:
-    """What the run knows of itself."""
-    instance = current_instance("info()")
-    return info_of(instance) if instance.outbound is None else instance.outbound.info()
-
-
-def info_of(instance: WorkflowInstance) -> WorkflowInfo:
-    """What a run knows of itself."""
-    started = instance.started
-    parent = started.parent
-    return WorkflowInfo(
-        started.workflow_id,
-        started.run_id,
-        started.workflow_type,
-        _utc(instance.started_at),
-        None if parent is None else ParentInfo(parent.workflow_id, parent.run_id),
-    )
-
-
 def in_workflow() -> bool:
     """Whether the caller is workflow code."""
     return running_instance() is not None
@@ -460,16 +419,12 @@ def in_workflow() -> bool:
 
 def now() -> datetime:
     """The time of the event being handled, UTC; never goes back."""
-    return _utc(current_instance("now()").now)
+    return utc(current_instance("now()").now)
 
 
 def time() -> float:
     """The same in seconds since the epoch."""
     return current_instance("time()").now / 1_000_000
-
-
-def _utc(at: int) -> datetime:
-    return datetime.fromtimestamp(at // 1_000_000, UTC).replace(microsecond=at % 1_000_000)
 
 
 def uuid4() -> uuid.UUID:

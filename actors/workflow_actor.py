@@ -43,6 +43,7 @@ from .received_inputs import deliver_unread, receive_first, wait_for_disk
 from .refusals import refuse_closed, refuse_stale
 from .repeats import answered_before
 from .restarts import Restarts, crash_over
+from .run_deadlines import time_out
 from .run_end import WorkflowCrashedError
 from .running import is_valid, run_turn
 from .stalls import stall_run
@@ -193,7 +194,7 @@ class WorkflowActor:
         if shard.error is not None or (self.coding is not None and not self.state.last_event):
             self.put(event, reply)
             return
-        if type(event) is ev.WorkflowTerminated and self.coding is not None:
+        if type(event) in (ev.WorkflowTerminated, ev.WorkflowTimedOut) and self.coding is not None:
             self.coding.abandon()  # it waits for no codec
         place = 0
         while place < len(self.mailbox) and type(self.mailbox[place][0]) in _FIRST:
@@ -345,7 +346,8 @@ class WorkflowActor:
             return
         state = self.state
         if state.outcome is not None:
-            refuse_closed(self, reply)
+            if not self.shard.pass_on(self, event, reply):
+                refuse_closed(self, reply)
         elif kind in FENCED and self.is_stale(event):
             if kind in OUTCOMES:
                 outcome_is_durable(self, event)
@@ -379,6 +381,8 @@ class WorkflowActor:
                 self.batch.after(self.shard.dispatcher.arm_completion, self, event.command)
         elif kind is ev.WorkflowTerminated:
             self.close_at_once(event, reply)
+        elif kind is ev.WorkflowTimedOut:
+            time_out(self, event, reply)
         elif kind in CONTROLS:
             handle_control(self, event, reply)
         elif state.stall is None:
@@ -419,6 +423,7 @@ class WorkflowActor:
             ):
                 refuse_backlog(self, reply, KEPT)
                 return
+            instance.history_length = number
             outputs = run_turn(self, instance, at, (Delivery(number, event),))
             turn = ev.Turn((event,), tuple(outputs))
             body = encoded(self, turn) if self.coding is None else b""

@@ -23,7 +23,9 @@ from .asyncio_discard import TurnCrashed
 from .asyncio_forbidden import read_only
 from .child_commands import Relations, relations_of
 from .commands import CommandFuture, Decode, DurableTimer
+from .conditions import wake_conditions
 from .context import in_main
+from .continuation import ContinueAsNewError, RunEnds
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .dynamic import not_registered
 from .early_end import throw_cancel
@@ -33,7 +35,7 @@ from .handlers import MessageHandlers
 from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
 from .randomness import Draws, Randomness
-from .run_end import WorkflowCrashedError, end_run, failed_outcome
+from .run_end import WorkflowCrashedError, close, end_by_handler, end_run, failed_outcome
 from .saga_compensation import RunSagas
 from .turn_guard import Guard
 
@@ -82,11 +84,13 @@ class WorkflowInstance:
         "_waits",
         "_wall",
         "cancel_requested",
+        "cancel_seen",
         "completion",
         "draws",
         "guard",
         "handlers",
         "has_diverged",
+        "history_length",
         "logs",
         "loop",
         "memo",
@@ -104,6 +108,7 @@ class WorkflowInstance:
         "started",
         "started_at",
         "timers",
+        "undelivered",
         "workflows",
     )
 
@@ -139,6 +144,9 @@ class WorkflowInstance:
         self.published: dict[str, int] | None = None  # sizes by key; most runs publish nothing
         self.handlers: MessageHandlers = MessageHandlers(self)
         self.cancel_requested = False
+        self.cancel_seen = False  # it was thrown into main
+        self.history_length = 0  # events up to the one that is delivered, as the host says
+        self.undelivered: frozenset[int] = frozenset()  # numbers of what the last turn has left
         self._cancel_reason = ""
         self.outcome: ev.Outcome | None = None
         self.completion: Payload | None = None  # the result that ``workflow.complete`` was given
@@ -180,17 +188,25 @@ class WorkflowInstance:
         self.draws = None
         try:
             with self.loop:
-                if type(deliveries[0].event) is ev.WorkflowStarted:
-                    self._first_turn(deliveries)
-                else:
-                    for delivery in deliveries:
-                        _DELIVER[type(delivery.event)](self, delivery)
-                        self.loop.run_until_idle()
-                self._settle()
-                main = self._main
-                if self.outcome is None and main is not None and (main.done() or self.completion is not None):
-                    self.loop.close_generators()
-                    end_run(self, main)
+                delivery = deliveries[-1]
+                try:
+                    if type(deliveries[0].event) is ev.WorkflowStarted:
+                        self._first_turn(deliveries)
+                    else:
+                        for delivery in deliveries:
+                            _DELIVER[type(delivery.event)](self, delivery)
+                            self.loop.run_until_idle()
+                    self._settle()
+                    main = self._main
+                    if (
+                        self.outcome is None
+                        and main is not None
+                        and (main.done() or self.completion is not None)
+                    ):
+                        self.loop.close_generators()
+                        end_run(self, main)
+                except RunEnds as end:
+                    end_by_handler(self, end, deliveries, end.at or delivery)
                 self._record_draws()
         except (WorkflowCrashedError, KeyboardInterrupt):
             raise
@@ -211,14 +227,20 @@ class WorkflowInstance:
         args, _ = self._definition.codec.decode_args(self._converter, started.args)
         try:
             self._object = self._make_object(args)
+        except ContinueAsNewError as error:
+            raise RunEnds(error, deliveries[0]) from None
         except Exception as error:  # noqa: BLE001  (as if run had raised it)
             self.outcome = failed_outcome(self, error)
             self._outputs += [self.handlers.refused(delivery, error) for delivery in deliveries[1:]]
-            self._outputs.append(self.outcome)
+            close(self)
             return
         for delivery in deliveries[1:]:
-            _DELIVER[type(delivery.event)](self, delivery)
-            self.loop.run_until_idle()
+            try:
+                _DELIVER[type(delivery.event)](self, delivery)
+                self.loop.run_until_idle()
+            except RunEnds as end:
+                end.at = delivery
+                raise
         if self._definition.takes_args:  # main gets its own copies
             args, _ = self._definition.codec.decode_args(self._converter, started.args)
         token = in_main.set(True)
@@ -233,22 +255,8 @@ class WorkflowInstance:
         return cls(*args) if self._definition.takes_args else cls()
 
     def _settle(self) -> None:
-        while self._conditions and self._wake_conditions():
+        while self._conditions and wake_conditions(self):
             self.loop.run_until_idle()
-
-    def _wake_conditions(self) -> bool:
-        woken = False
-        for future, (condition, context) in list(self._conditions.items()):
-            if not future.done():
-                try:
-                    if not context.run(condition):
-                        continue
-                    future.set_result(None)
-                except Exception as error:  # noqa: BLE001  (the user's condition; its waiter gets it)
-                    future.set_exception(error)
-                woken = True
-            del self._conditions[future]
-        return woken
 
     def _log(self, level: int, message: str, error: BaseException | None = None) -> None:
         """Log something about the run once its turn is durable; never on replay."""
@@ -299,6 +307,8 @@ class WorkflowInstance:
         self._main.cancel()
         if waiter is not None and not waiter.cancelled():
             waiter.add_done_callback(self._cancel_passed)
+        else:
+            self.cancel_seen = True
 
     def _cancel_passed(self, waiter: asyncio.Future[Any]) -> None:
         # Called after main's own step, which the same future has woken.
@@ -307,6 +317,8 @@ class WorkflowInstance:
         if swallowed and not self._main.done():
             self._main.uncancel()
             self._cancel_main()
+        else:
+            self.cancel_seen = True
 
     # --- what workflow code calls
 
@@ -430,23 +442,6 @@ class WorkflowInstance:
             raise read_only("cancel()")
         if not self.loop.discarded and self.timers.pop(command, None) is not None:
             self._outputs.append(ev.TimerCancelled(command))
-
-    def add_condition(self, condition: Callable[[], object], place: str | None) -> asyncio.Future[None]:
-        """Let a future wait for a condition; ``place`` is noted in the journal when there is no time limit."""
-        future = self.loop.create_future()
-        if place is not None:
-            self._waits += 1
-            self._places[future] = self._waits
-            self._outputs.append(ev.ConditionAwaited(place, self._waits))
-        self._conditions[future] = (condition, copy_context())  # what its first check saw, it goes on seeing
-        return future
-
-    def remove_condition(self, future: asyncio.Future[None]) -> None:
-        """Stop checking a condition."""
-        self._conditions.pop(future, None)
-        wait = self._places.pop(future, None)
-        if wait is not None and not self.loop.discarded:
-            self._outputs.append(ev.ConditionMet(wait))
 
     def random(self, stream: str) -> random.Random:
         """A named stream of random numbers, the same in each replay; queries get one of their own."""

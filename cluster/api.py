@@ -24,6 +24,9 @@ from ..actors.handles import WorkflowHandle
 from ..actors.interceptors import ListWorkflowsInput, header_records
 from ..actors.options import QUERY_TIMEOUT
 from ..actors.runtime import Runtime
+from ..actors.shard import Shard
+from ..actors.start_options import travelled_options
+from ..actors.succession import current_run, last_run
 from ..actors.updates import WaitForStage
 from ..actors.workflow_actor import WorkflowActor
 from ..journal.events import Header
@@ -171,7 +174,7 @@ class Api:
             definition.codec.refuse_unknown_fields(self._converter, payloads, args)
         headers = _headers(body.headers)
         start = self._runtime._start_workflow  # it checks the options
-        handle = await start(definition.name, args, body.options, headers)
+        handle = await start(definition.name, args, travelled_options(body.options), headers)
         return answer(
             {
                 "workflow_id": handle.workflow_id,
@@ -184,14 +187,15 @@ class Api:
 
     # --- one run
 
-    def _run(self, call: Call) -> tuple[WorkflowHandle[Any, Any], WorkflowActor]:
-        """The run that a call is about."""
+    def _run(self, call: Call, *, follow: bool = True) -> tuple[WorkflowHandle[Any, Any], WorkflowActor]:
+        """The run that a call is about, and what its chain has come to; without ``follow`` that very run."""
         run_id, kind = call.text("run_id"), call.text("type")
         call.no_more()
         handle = self._runtime.ref(call.names["id"])
         handle.run_id = run_id
         handle._messenger = self._messenger  # what came from another process has met its own interceptors
-        actor = self._runtime._open().find(handle.workflow_id, run_id)
+        shard = self._runtime._open()
+        actor = (current_run if follow else Shard.find)(shard, handle.workflow_id, run_id)
         actual = actor.state.started.workflow_type
         if kind is not None and kind != actual:
             raise WorkflowTypeError(actor.workflow_id, actual, kind)
@@ -217,7 +221,7 @@ class Api:
 
     async def describe(self, call: Call) -> web.Response:
         """Everything known of a run."""
-        handle, _ = self._run(call)
+        handle, _ = self._run(call, follow=False)
         return answer(summary_document(await handle.describe()))
 
     async def all_published(self, call: Call) -> web.Response:
@@ -237,7 +241,7 @@ class Api:
 
     async def history(self, call: Call) -> web.StreamResponse:
         """All records of a run."""
-        handle, _ = self._run(call)
+        handle, _ = self._run(call, follow=False)
         found = await handle.fetch_history()
         return await stream(call.request, history_head(found), history_rows(found))
 
@@ -290,16 +294,20 @@ class Api:
     async def result(self, call: Call) -> web.Response:
         """Wait for a run's result."""
         wait, on_stall = call.seconds("wait"), call.text("on_stall") or "raise"
-        handle, actor = self._run(call)
+        follow = call.text("follow_runs") != "false"
+        handle, actor = self._run(call, follow=follow)
         handle.run_id = actor.run_id  # the same one, also when it is asked for again
-        codec = None if actor.definition is None else actor.definition.codec
         try:
-            value = await handle.result(timeout=wait, on_stall=on_stall)  # type: ignore[arg-type]
+            value = await handle.result(timeout=wait, on_stall=on_stall, follow_runs=follow)  # type: ignore[arg-type]
         except ResultTimeoutError:
-            seen = await handle.describe()
+            actor = last_run(self._runtime._open(), actor) if follow else actor
+            seen = await self._runtime.ref(actor.workflow_id).describe()
             return answer({"done": False, "run_id": handle.run_id, "waiting_on": seen.waiting_on})
+        actor = last_run(self._runtime._open(), actor) if follow else actor
+        codec = None if actor.definition is None else actor.definition.codec
         result = self._value(codec, value, f"result of {handle.workflow_id}")
-        return answer({"done": True, "run_id": handle.run_id, "result": result})
+        kind = actor.state.started.workflow_type
+        return answer({"done": True, "run_id": handle.run_id, "workflow_type": kind, "result": result})
 
 
 def _headers(given: Mapping[str, Raw]) -> tuple[Header, ...]:

@@ -35,6 +35,7 @@ from ..actors.options import (
     each_of,
     microseconds,
 )
+from ..actors.start_options import plain_option
 from ..actors.typing import R, Ts, W, WorkflowClass
 from ..actors.workflow_types import named_type
 from ..journal.events import Header
@@ -188,7 +189,7 @@ class Client(RemoteActivityAccess):
         check_text("the name of a workflow type", name, may_be_empty=True)
         codec = None if definition is None else definition.codec
         values = self._messenger.encoded(codec, args, f"argument of workflow {name}")
-        options = {key: _plain_option(value) for key, value in options.items()}
+        options = {key: plain_option(value) for key, value in options.items()}
         if "id" in options:
             options["id"] = check_workflow_id(options["id"])
         elif options.get("request_id"):
@@ -276,8 +277,3 @@ class Client(RemoteActivityAccess):
         query = {"type": workflow_type, "status": status}
         data = await self._connection.call("GET", "workflow-count", query=query)
         return self._connection.read(data, _Count).count
-
-
-def _plain_option(value: Any) -> Any:
-    """A start option as it travels: a duration is a number of seconds."""
-    return value.total_seconds() if isinstance(value, timedelta) else value

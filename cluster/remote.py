@@ -245,21 +245,28 @@ class RemoteMessenger:
             raise self._connection.unknown(f"a record of a history: {error!r}") from None
         return History(found.workflow_id, found.run_id, records)
 
-    async def result(self, ref: ActorRef[Any], limit: timedelta | float | None, on_stall: OnStall) -> Any:
-        """Wait for the run's outcome, and return or raise it."""
+    async def result(
+        self,
+        ref: ActorRef[Any],
+        limit: timedelta | float | None,
+        on_stall: OnStall,
+        *,
+        follow_runs: bool = True,
+    ) -> Any:
+        """Wait for the outcome of the run, or of the chain that it belongs to, and return or raise it."""
         seconds = None if limit is None else microseconds("result timeout", limit) / 1_000_000
         if on_stall not in ("raise", "wait"):
             raise ValueError(f"on_stall must be 'raise' or 'wait', not {on_stall!r}")
-        answer = await self._connection.wait_for(
-            "GET", *_run(ref), "result", query={**_which(ref), "on_stall": on_stall}, limit=seconds
-        )
+        query = {**_which(ref), "on_stall": on_stall, "follow_runs": None if follow_runs else "false"}
+        answer = await self._connection.wait_for("GET", *_run(ref), "result", query=query, limit=seconds)
         if not is_true(answer["done"]):
             raise ResultTimeoutError(
                 f"workflow {ref.workflow_id!r} had no result within {seconds:g} s; it goes on "
                 f"(waiting on: {from_json(self._connection.part(answer, 'waiting_on'))})"
             )
         definition: WorkflowDefinition | None = ref._definition
-        codec = None if definition is None else definition.codec
+        kind = from_json(self._connection.part(answer, "workflow_type"))
+        codec = definition.codec if definition is not None and kind == definition.name else None
         return self.value(codec, self._connection.part(answer, "result"), f"result of {ref.workflow_id}")
 
     def encoded_one(self, value: Any, where: str) -> Raw:

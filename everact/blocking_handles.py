@@ -241,9 +241,17 @@ class BlockingHandle(Generic[W, R_co]):
         """Read the run's state through a query handler."""
         return self._thread.call(self._handle.query, handler, *args, timeout=timeout)
 
-    def result(self, *, timeout: timedelta | float | None = None, on_stall: OnStall = "raise") -> R_co:
-        """Wait for the run's result."""
-        return self._thread.call(self._handle.result, timeout=timeout, on_stall=on_stall)
+    def result(
+        self,
+        *,
+        timeout: timedelta | float | None = None,
+        on_stall: OnStall = "raise",
+        follow_runs: bool = True,
+    ) -> R_co:
+        """Wait for the result of the run, or of the last run of its chain."""
+        return self._thread.call(
+            self._handle.result, timeout=timeout, on_stall=on_stall, follow_runs=follow_runs
+        )
 
     def describe(self) -> WorkflowDescription:
         """Everything known of the run without running its code."""

@@ -39,11 +39,13 @@ from .actors.errors import (
     UpdateFailedError,
     UpdateRejectedError,
     WorkflowCancelledError,
+    WorkflowContinuedAsNewError,
     WorkflowFailedError,
     WorkflowHeldError,
     WorkflowNotRegisteredError,
     WorkflowQuarantinedError,
     WorkflowTerminatedError,
+    WorkflowTimeoutError,
 )
 from .actors.event_loop import ForbiddenInWorkflowError, ReadOnlyError
 from .cluster.errors import CallRefusedError, CallTimeoutError, RuntimeUnreachableError
@@ -128,6 +130,7 @@ __all__ = [
     "WorkflowBacklogFullError",
     "WorkflowCancelledError",
     "WorkflowClosedError",
+    "WorkflowContinuedAsNewError",
     "WorkflowFailedError",
     "WorkflowHeldError",
     "WorkflowNotFoundError",
@@ -136,5 +139,6 @@ __all__ = [
     "WorkflowQuarantinedError",
     "WorkflowStatusError",
     "WorkflowTerminatedError",
+    "WorkflowTimeoutError",
     "WorkflowTypeError",
 ]

@@ -14,6 +14,13 @@ from .actors.children import (
     start_child_workflow,
     start_detached,
 )
+from .actors.continuation import (
+    ContinueAsNewError,
+    continue_as_new,
+    has_last_completion_result,
+    last_completion_result,
+    last_failure,
+)
 from .actors.dynamic import payload_converter
 from .actors.early_end import cancel, complete
 from .actors.publishing import publish
@@ -23,14 +30,12 @@ from .actors.setters import set_query_handler, set_signal_handler, set_update_ha
 from .actors.side_effects import memo, side_effect, upsert_memo
 from .actors.typing import ActivityHandle
 from .actors.workflow import (
-    WorkflowInfo,
     all_handlers_finished,
     cancellation_requested,
     defn,
     execute_activity,
     execute_activity_method,
     in_workflow,
-    info,
     init,
     logger,
     now,
@@ -47,6 +52,7 @@ from .actors.workflow import (
     wait_condition,
     with_options,
 )
+from .actors.workflow_info import WorkflowInfo, info
 
 __all__ = [
     "ActivityHandle",
@@ -54,6 +60,7 @@ __all__ = [
     "ChildWorkflowCancellationType",
     "ChildWorkflowHandle",
     "ChildWorkflowOptions",
+    "ContinueAsNewError",
     "ExternalWorkflowHandle",
     "First",
     "ParentClosePolicy",
@@ -64,15 +71,19 @@ __all__ = [
     "cancel",
     "cancellation_requested",
     "complete",
+    "continue_as_new",
     "defn",
     "execute_activity",
     "execute_activity_method",
     "execute_child_workflow",
     "first",
     "get_external_workflow_handle",
+    "has_last_completion_result",
     "in_workflow",
     "info",
     "init",
+    "last_completion_result",
+    "last_failure",
     "logger",
     "memo",
     "now",

@@ -49,7 +49,8 @@ Type = Annotated[str | None, typer.Option("--type", metavar="NAME", help="Only t
 Status = Annotated[
     str | None,
     typer.Option(
-        help="Only this status: running, completed, failed, cancelled, terminated, quarantined, held, paused."
+        help="Only this status: running, paused, quarantined, held, completed, failed, cancelled, terminated, "
+        "timed_out, continued_as_new."
     ),
 ]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept in the history.")]
@@ -189,11 +190,14 @@ def published(
 
 
 @app.command()
-def result(
+def result(  # noqa: PLR0917
     workflow: Id,
     journal: Journal,
     run_id: RunId = None,
     timeout: Seconds = None,
+    follow_runs: Annotated[
+        bool, typer.Option(help="Wait for the last run, when another one follows; or for this one only.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Wait for a run and print its result as JSON; of a run that has ended also on a closed journal.
@@ -205,8 +209,10 @@ def result(
     try:
         found = call_program(
             journal,
-            lambda client: handle_of(client, workflow, run_id).result(timeout=timeout),
-            lambda reader: _stored_result(reader, journal, workflow, run_id),
+            lambda client: handle_of(client, workflow, run_id).result(
+                timeout=timeout, follow_runs=follow_runs
+            ),
+            lambda reader: _stored_result(reader, journal, workflow, run_id, follow_runs=follow_runs),
             timeout=_to_answer(timeout),
         )
     except ResultTimeoutError as error:
@@ -219,11 +225,13 @@ def _to_answer(limit: float | None) -> float:
     return TIMEOUT if limit is None else min(TIMEOUT, max(LEAST_TIMEOUT, limit))
 
 
-def _stored_result(reader: JournalReader, journal: Path, workflow: str, run_id: str | None) -> Any:
+def _stored_result(
+    reader: JournalReader, journal: Path, workflow: str, run_id: str | None, *, follow_runs: bool
+) -> Any:
     from .cluster.errors import RuntimeUnreachableError  # noqa: PLC0415
     from .cluster.wire import value_of  # noqa: PLC0415
 
-    status, payload = reader.result(workflow, run_id)
+    status, payload = reader.result(workflow, run_id, follow_runs=follow_runs)
     if payload is None:
         raise RuntimeUnreachableError(
             str(journal), f"workflow {workflow!r} is {status} and has no result yet"
@@ -253,12 +261,37 @@ def start(  # noqa: PLR0917  (typer takes options as parameters)
         typer.Option(metavar="WORD", help="When the id has ended: allow, allow_if_failed, refuse or attach."),
     ] = "allow",
     request_id: RequestId = None,
+    run_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="How long a run may take.", show_default=False)
+    ] = None,
+    execution_timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="How long all its runs may take.", show_default=False),
+    ] = None,
+    start_delay: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Begin so much later.", show_default=False)
+    ] = None,
+    cron: Annotated[
+        str | None,
+        typer.Option(metavar="FIELDS", help="When runs begin: '0 6 * * mon-fri'.", show_default=False),
+    ] = None,
+    time_zone: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of --cron: Europe/Berlin.", show_default=False)
+    ] = None,
     timeout: Timeout = TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
     """Start a workflow in the running program."""
     values = json_values(args, input_file)
     options: dict[str, Any] = {"if_running": if_running, "if_closed": if_closed}
+    times = {
+        "run_timeout": run_timeout,
+        "execution_timeout": execution_timeout,
+        "start_delay": start_delay,
+        "cron_schedule": cron,
+        "time_zone": time_zone,
+    }
+    options |= {name: value for name, value in times.items() if value is not None}
     if workflow_id is not None:
         options["id"] = workflow_id
     if request_id is not None:

@@ -20,7 +20,7 @@ E = TypeVar("E", bound=ev.Event)
 
 #: Fields with payloads and failures, by event; a test compares it with the events themselves.
 CODED_FIELDS: dict[type[ev.Event], tuple[str, ...]] = {
-    ev.WorkflowStarted: ("args", "memo", "headers"),
+    ev.WorkflowStarted: ("args", "memo", "headers", "last_result", "last_failure"),
     ev.SignalReceived: ("args", "headers"),
     ev.UpdateReceived: ("args", "headers"),
     ev.ActivityCompleted: ("result",),
@@ -45,9 +45,10 @@ CODED_FIELDS: dict[type[ev.Event], tuple[str, ...]] = {
     ce.SignalSent: ("args",),
     ce.ChildCompleted: ("result",),
     ce.ChildFailed: ("failure",),
+    ev.WorkflowContinuedAsNew: ("args", "memo", "headers"),
 }
 #: What one of several values in a field is called, where it is no argument.
-_PLACES = {"memo": "memo value", "details": "heartbeat detail"}
+_PLACES = {"memo": "memo value", "details": "heartbeat detail", "last_result": "the last result"}
 #: Encoding of a failure's message and trace as one payload, on its way through the codecs.
 TEXT = "failure"
 
@@ -78,7 +79,7 @@ def map_event(event: E, swap: Swap, names: Sequence[str] = ()) -> E:
 
 def _map(name: str, value: Any, swap: Swap, names: Sequence[str]) -> Any:
     if isinstance(value, Payload):
-        return swap(value, name)
+        return swap(value, _PLACES.get(name, name))
     if isinstance(value, Failure):
         return map_failure(value, swap)
     if isinstance(value, ev.Event):
@@ -142,7 +143,7 @@ def fields_of(event: ev.Event, about: About | None = None) -> list[tuple[str, Pa
 def what(event: ev.Event) -> str:
     """What an event's fields belong to, as far as the event alone says it."""
     match event:
-        case ev.WorkflowStarted():
+        case ev.WorkflowStarted() | ev.WorkflowContinuedAsNew():
             return f"workflow {event.workflow_type}"
         case ev.SignalReceived():
             return f"signal {event.name}"

@@ -8,36 +8,27 @@ they stand in its records; a message is known by its event number, a command by 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
+from .chain_events import WorkflowContinuedAsNew as WorkflowContinuedAsNew  # noqa: PLC0414
+from .chain_events import WorkflowTimedOut as WorkflowTimedOut  # noqa: PLC0414
 from .child_events import ChildEvent
 from .event_base import Event as Event  # noqa: PLC0414  (all events are found here)
 from .event_base import Header as Header  # noqa: PLC0414
 from .event_base import WorkflowStarted as WorkflowStarted  # noqa: PLC0414
+from .event_base import event_fields as event_fields  # noqa: PLC0414
 from .failures import Failure
 from .payloads import Payload
 from .publish_events import ValuePublished as ValuePublished  # noqa: PLC0414
+from .run_chain import NextRun
+from .run_chain import RetryRecord as RetryRecord  # noqa: PLC0414
 from .saga_events import (
     Compensating,
     CompensationCompleted,
     CompensationFailed,
     CompensationStarted,
 )
-
-
-class RetryRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A retry policy as it was at the call; see ``RetryPolicy`` for the meaning of each field."""
-
-    initial_interval: int = 1_000_000
-    backoff_coefficient: float = 2.0
-    maximum_interval: int = 60_000_000
-    maximum_attempts: int = 10
-    jitter: float = 0.1
-    retry_on: tuple[str, ...] | None = None
-    non_retryable: tuple[str, ...] = ()
-    increment: int = 0
 
 
 class LimitsRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -335,19 +326,22 @@ class HandlerFailed(Event, tag="hf", frozen=True):
 
 
 class WorkflowCompleted(Event, tag="wc", frozen=True):
-    """The run returned. Terminal."""
+    """The run returned; ``next`` follows when it has a schedule. Terminal."""
 
     result: Payload
+    next: NextRun | None = None
 
 
 class WorkflowFailed(Event, tag="wf", frozen=True):
     """The run failed. Terminal.
 
-    ``suppressed`` are the messages whose handlers failed in the same turn.
+    ``suppressed`` are the messages whose handlers failed in the same turn; ``next`` follows when it is tried again, or
+    has a schedule.
     """
 
     failure: Failure
     suppressed: tuple[int, ...] = ()
+    next: NextRun | None = None
 
 
 class WorkflowCancelled(Event, tag="wx", frozen=True):
@@ -401,11 +395,20 @@ AnyEvent = (
     | RandomDrawn
     | Compensating
     | ChildEvent
+    | WorkflowContinuedAsNew
+    | WorkflowTimedOut
 )
 
 Message = SignalReceived | UpdateReceived
 StatusChange = RunStalled | RunReleased | RunPaused | RunResumed
-Outcome = WorkflowCompleted | WorkflowFailed | WorkflowCancelled | WorkflowTerminated
+Outcome = (
+    WorkflowCompleted
+    | WorkflowFailed
+    | WorkflowCancelled
+    | WorkflowTerminated
+    | WorkflowContinuedAsNew
+    | WorkflowTimedOut
+)
 
 #: Inputs that a request id may come with, and a digest of what they say.
 WITH_DIGEST = (WorkflowStarted, SignalReceived, UpdateReceived, RunPaused, RunResumed, RunReleased)
@@ -432,7 +435,14 @@ ANNOTATIONS = (
     CompensationCompleted,
     CompensationFailed,
 )
-OUTCOMES = (WorkflowCompleted, WorkflowFailed, WorkflowCancelled, WorkflowTerminated)
+OUTCOMES = (
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowCancelled,
+    WorkflowTerminated,
+    WorkflowContinuedAsNew,
+    WorkflowTimedOut,
+)
 
 
 class Turn(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="T"):
@@ -482,8 +492,3 @@ def with_events(record: Record, inputs: Iterable[AnyEvent], outputs: Iterable[An
     if isinstance(record, Turn):
         return Turn(tuple(inputs), tuple(outputs), record.delivers)
     return Received(tuple(inputs))
-
-
-def event_fields(event: Event) -> dict[str, Any]:
-    """Return an event's fields by name, for people and exports."""
-    return {name: getattr(event, name) for name in event.__struct_fields__}

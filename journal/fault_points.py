@@ -49,6 +49,10 @@ FAULT_POINTS = (
     "outbox.written",
     "courier.take.before",
     "courier.applied",
+    "run.continue.before",
+    "run.continue.after",
+    "run.begin.before",
+    "run.timeout.before",
 )
 
 _armed: dict[str, Callable[[], None]] = {}

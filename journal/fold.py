@@ -16,6 +16,7 @@ from .child_fold import NOTHING, PendingChild, PendingMessage
 from .failures import Failure
 from .payloads import Payload
 from .pending_activity import PendingActivity as PendingActivity  # noqa: PLC0414  (a part of the fold)
+from .run_ends import STATUS_OF, moves_messages
 from .saga_events import (
     CompensationCompleted,
     CompensationEscalated,
@@ -26,10 +27,6 @@ from .saga_progress import Sagas, compensation_ended, compensation_started
 
 RUNNING = "running"
 PAUSED = "paused"
-COMPLETED = "completed"
-FAILED = "failed"
-CANCELLED = "cancelled"
-TERMINATED = "terminated"
 
 #: Answers of updates that are kept in memory; a repeat that asks for an older one reads it from the history.
 ANSWERS_KEPT = 100
@@ -137,7 +134,7 @@ class RunState:
 
     @property
     def status(self) -> str:
-        """One word: running, paused, completed, failed, cancelled, terminated, quarantined or held."""
+        """One word, of ``run_status.STATUSES``."""
         if self.outcome is not None:
             return STATUS_OF[type(self.outcome)]
         if self.stall is not None:
@@ -179,6 +176,10 @@ class RunState:
                     message = unread.pop(delivered, None)
                     if type(message) is ev.UpdateReceived:
                         self.updates[delivered] = message
+                    elif (
+                        type(message) is ev.WorkflowStarted and message.begins_at
+                    ):  # that is when it has begun
+                        self.started = structs.replace(self.started, begins_at=at)
             for event in record.outputs:
                 number += 1
                 apply = _APPLY.get(type(event))
@@ -194,13 +195,6 @@ class RunState:
                 self.updates.pop(number, None)
         self.last_event = number
 
-
-STATUS_OF: dict[type, str] = {
-    ev.WorkflowCompleted: COMPLETED,
-    ev.WorkflowFailed: FAILED,
-    ev.WorkflowCancelled: CANCELLED,
-    ev.WorkflowTerminated: TERMINATED,
-}
 
 _Apply = Callable[[RunState, int, int, Any], None]
 
@@ -385,6 +379,9 @@ def _escalated(state: RunState, _number: int, _at: int, event: CompensationEscal
 def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
     state.outcome = event
     state.closed_at = at
+    if moves_messages(event):
+        state.unread = {}
+        state.kept = {}
     state.stall = None
     state.pause = None
     state.is_escalated = False
@@ -433,5 +430,7 @@ _APPLY: dict[type, _Apply] = {
     ev.WorkflowFailed: _closed,
     ev.WorkflowCancelled: _closed,
     ev.WorkflowTerminated: _closed,
+    ev.WorkflowContinuedAsNew: _closed,
+    ev.WorkflowTimedOut: _closed,
     **child_fold.APPLY,
 }

@@ -47,19 +47,25 @@ class RequestIds:
         self._names.setdefault(request.run_key, []).append(name)
 
     def rows(self, run_key: int) -> list[tuple[bytes, bytes]]:
-        """What is to be put into the table for a run."""
+        """What is to be put into the table for a run.
+
+        A message that a later run of the chain has taken over is that one's; the table may know that already.
+        """
+        names = self._names.get(run_key)
+        if not names:
+            return []
+        names[:] = [name for name in names if name in self._requests]
         journal_id = self._store.journal_id
-        return [
-            (text_hash(journal_id, *name), encode_request(self._requests[name]))
-            for name in self._names.get(run_key, ())
-        ]
+        return [(text_hash(journal_id, *name), encode_request(self._requests[name])) for name in names]
 
     def stored(self, run_key: int, count: int | None = None) -> None:
         """The first ``count`` request ids of a run, all by default, are in their table now."""
         names = self._names.get(run_key)
         if names:
             for name in names[:count]:
-                self._requests.pop(name, None)
+                request = self._requests.get(name)
+                if request is not None and request.run_key == run_key:
+                    del self._requests[name]
             del names[:count]
             if not names:
                 del self._names[run_key]

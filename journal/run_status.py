@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import fold
+from . import fold, run_ends
 
 #: Bits of an entry's flags that carry a status; 0 leaves it as it was. The fourth bit stands apart from the others.
 _STATUS_SHIFT = 2
@@ -11,13 +11,15 @@ _FOURTH_BIT = 128
 _STATUSES = (
     "",
     fold.RUNNING,
-    fold.COMPLETED,
-    fold.FAILED,
-    fold.CANCELLED,
-    fold.TERMINATED,
+    run_ends.COMPLETED,
+    run_ends.FAILED,
+    run_ends.CANCELLED,
+    run_ends.TERMINATED,
     "quarantined",
     "held",
     fold.PAUSED,
+    run_ends.TIMED_OUT,
+    run_ends.CONTINUED,
 )
 #: What a run's status can be.
 STATUSES = _STATUSES[1:]
@@ -27,7 +29,16 @@ _FLAGS = {
 }
 _NAMES = {flags: name for name, flags in _FLAGS.items()}
 _ALL = _STATUS_MASK << _STATUS_SHIFT | _FOURTH_BIT
-CLOSED = frozenset([fold.COMPLETED, fold.FAILED, fold.CANCELLED, fold.TERMINATED])
+CLOSED = frozenset(
+    [
+        run_ends.COMPLETED,
+        run_ends.FAILED,
+        run_ends.CANCELLED,
+        run_ends.TERMINATED,
+        run_ends.TIMED_OUT,
+        run_ends.CONTINUED,
+    ]
+)
 
 
 def status_flags(status: str) -> int:

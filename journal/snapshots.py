@@ -18,6 +18,7 @@ from .failures import Failure
 from .fold import LETTERS_KEPT, Blame, PendingActivity, RunState
 from .payloads import Payload
 from .row_checksum import sealed, unsealed
+from .run_times import next_wake, waits_to_begin
 from .saga_progress import Sagas
 from .store import Tables
 
@@ -113,7 +114,7 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
     Returns:
         The draft, and when the run must be awake again: microseconds, 0 for never.
     """
-    wake = 0
+    wake = next_wake(state)
     activities: list[tuple[ev.ActivityScheduled, int, int, int, Failure | None]] = []
     attempts: dict[int, _Attempt] = {}
     lost: dict[int, tuple[int, int, int]] = {}
@@ -138,9 +139,7 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
                 pending.last_failure,
             )
         )
-    for timer in state.timers.values():
-        wake = min(wake, timer.deadline) if wake else timer.deadline
-    if state.unread:
+    if state.unread and not waits_to_begin(state):
         needs |= HAS_UNREAD
     if state.stall is not None:
         needs |= IS_STALLED

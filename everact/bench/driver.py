@@ -17,6 +17,7 @@ from typing import Any
 
 from . import machine, recorded
 from .bed import Bed, LostRunsError
+from .chain_workloads import CHAINS
 from .child_workloads import CHILD_WORKLOADS
 from .journal_workloads import JOURNAL
 from .message_workloads import MESSAGES
@@ -29,7 +30,7 @@ from .workloads import WORKLOADS as FIRST
 
 WORKLOADS = FIRST | MESSAGES | RECOVERY | CHILD_WORKLOADS
 #: What is measured when it is named.
-NAMED = TIMERS | SAGAS | JOURNAL
+NAMED = TIMERS | SAGAS | CHAINS | JOURNAL
 
 #: Bytes of the commits whose latency is shown first: about what one step of one run writes.
 SAMPLE_BYTES = 300

@@ -96,6 +96,18 @@ class SleepUntil:
 
 
 @workflow.defn
+class Hops:
+    """Continues as new a number of times."""
+
+    @workflow.run
+    async def run(self, left: int) -> int:
+        """Continue as new ``left`` times."""
+        if left:
+            workflow.continue_as_new(left - 1)
+        return left
+
+
+@workflow.defn
 class Counter:
     """Does some steps, then counts what it is told."""
 
@@ -186,5 +198,5 @@ class FailingSaga:
         return len(undone)
 
 
-WORKFLOWS = (Steps, Blocks, Fan, Nap, SleepUntil, Counter, Leaf, Tree, FailingSaga)
+WORKFLOWS = (Steps, Blocks, Fan, Nap, SleepUntil, Hops, Counter, Leaf, Tree, FailingSaga)
 ACTIVITIES = (step, stamped_step, fails)

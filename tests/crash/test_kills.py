@@ -24,6 +24,9 @@ ELSEWHERE = (
     "activity.complete.",
     "outbox.",
     "courier.",
+    "run.continue.",
+    "run.begin.",
+    "run.timeout.",
 )
 #: Passed once in each life, so the lives between must get on in some other way.
 ONCE = ("journal.open.before", "journal.open.after", "recovery.loaded", "recovery.after")

@@ -31,6 +31,8 @@ ARGUMENTS = {
     "JournalEncryptedError": ("/orders", ("aes-gcm",)),
     "ActivityNotPendingError": ("order-42", "run-1", 3, 2),
     "ActivityTimeoutError": ("too slow", "heartbeat_timeout"),
+    "WorkflowTimeoutError": ("too slow", "run_timeout"),
+    "WorkflowContinuedAsNewError": ("order-42", "run-1", "run-2"),
     "JournalLockedError": ("/orders", 4711),
     "NoDeadLetterError": ("order-42", 7),
     "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9, "draw 1"),
@@ -67,6 +69,7 @@ PROGRAMS = ("everact.bench", "everact.cli", "everact.demo")
 #: Errors that leave by another way than as an exception of a public call.
 INTERNAL = {
     "CompleteAsyncError",
+    "ContinueAsNewError",  # control flow: in everact.workflow
     "WorkflowCrashedError",
     "PausedError",
     "Trouble",

@@ -234,7 +234,7 @@ async def test_an_unknown_option_of_a_start_is_named_with_the_known_ones():
                 nothing_written(runtime),
                 refuses(
                     TypeError,
-                    "unknown start option 'task_queue'; known: id, if_closed, if_running, memo, request_id",
+                    "unknown start option 'task_queue'; known: cron_schedule, execution_timeout, id, if_closed, ",
                 ),
             ):
                 await start(Waits, task_queue="fast")

@@ -153,6 +153,18 @@ def test_messages_timers_kills_and_memory_are_measured_and_held_against_what_was
 
 
 @pytest.mark.slow
+def test_runs_that_continue_as_new_are_measured_when_they_are_named(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--scale", "0.02", "--only", "continue", "--journal", "disk", "--json", "x.json")
+    assert done.returncode == 0, done.stderr
+    speed, growth = json.loads((tmp_path / "x.json").read_text())["lines"]
+    assert (speed["key"], growth["key"]) == ("continue.speed", "continue.growth")
+    assert speed["detail"]["n"] == 200
+    assert speed["value"] > 0
+    assert speed["limits"][0]["ratio"] > 0
+    assert growth["value"] > 0
+
+
+@pytest.mark.slow
 def test_a_hundred_thousand_timers_are_measured_when_they_are_named(tmp_path: Path) -> None:
     done = bench(
         tmp_path, "--scale", "0.002", "--only", "timers-100k", "--journal", "disk", "--json", "x.json"

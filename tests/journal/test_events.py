@@ -7,6 +7,7 @@ from everact.journal import child_events as ce
 from everact.journal import events as ev
 from everact.journal.failures import Failure
 from everact.journal.payloads import NULL, Payload
+from everact.journal.run_chain import ChainRecord, NextRun, StartRecord
 from everact.journal.saga_events import (
     CompensationCompleted,
     CompensationEscalated,
@@ -18,7 +19,10 @@ from everact.journal.saga_events import (
 FROZEN = {
     "ws": (
         "WorkflowStarted",
-        "workflow_id run_id workflow_type args request_id digest memo_names memo headers parent",
+        (
+            "workflow_id run_id workflow_type args request_id digest memo_names memo headers parent options chain "
+            "begins_at last_result last_failure"
+        ),
     ),
     "sr": ("SignalReceived", "name args request_id digest redrives headers"),
     "ur": ("UpdateReceived", "name args request_id digest headers"),
@@ -50,10 +54,15 @@ FROZEN = {
     "sk": ("SignalKept", "message name"),
     "sh": ("SignalTaken", "message"),
     "hf": ("HandlerFailed", "message failure name"),
-    "wc": ("WorkflowCompleted", "result"),
-    "wf": ("WorkflowFailed", "failure suppressed"),
+    "wc": ("WorkflowCompleted", "result next"),
+    "wf": ("WorkflowFailed", "failure suppressed next"),
     "wx": ("WorkflowCancelled", "reason"),
     "wt": ("WorkflowTerminated", "reason"),
+    "wn": (
+        "WorkflowContinuedAsNew",
+        "workflow_type args options next has_memo memo_names memo carries_cancel headers",
+    ),
+    "wz": ("WorkflowTimedOut", "option limit next"),
     "al": ("AttemptLost", "command attempt reason counted suspected blamed"),
     "rb": ("RunBlamed", "life what alone"),
     "hs": ("ChildScheduled", "command start close_policy if_running if_closed awaits_start"),
@@ -93,6 +102,8 @@ FAILURE = Failure(
 )
 ARGS = (Payload("json", b'{"a":1}'), NULL, Payload("raw", b"\x00\xff"))
 RETRY = ev.RetryRecord(5, 1.5, 50, 3, 0.25, ("ValueError",), ("KeyError", "a.B"))
+START = StartRecord(60_000_000, 3_600_000_000, RETRY, "0 6 * * *", "Europe/Berlin")
+NEXT = NextRun("r2", "cron", 1_700_000_000_000_000)
 
 #: One of each, with the bytes that it had when it was first committed to this repository.
 SAMPLES = [
@@ -149,6 +160,8 @@ SAMPLES = [
     ce.ChildTerminated(7, "r2", "away"),
     ce.MessageDelivered(9, "r3"),
     ce.MessageFailed(9, "WorkflowNotFoundError", ("other", "")),
+    ev.WorkflowContinuedAsNew("Order", ARGS, START, NEXT, True, ("a", "b", "c"), ARGS, True),
+    ev.WorkflowTimedOut("run_timeout", 60_000_000, NEXT),
 ]
 BYTES = {
     "WorkflowStarted": (
@@ -285,12 +298,26 @@ BYTES = {
     "ChildTerminated": ("94a1549194a2687407a27232a4617761799090"),
     "MessageDelivered": ("94a1549193a26d6409a272339090"),
     "MessageFailed": ("94a1549194a26d6609b5576f726b666c6f774e6f74466f756e644572726f7292a56f74686572a09090"),
+    "WorkflowContinuedAsNew": (
+        "94a1549199a2776ea54f726465729392a46a736f6ec4077b2261223a317d92a46e756c6cc40092a3726177c40200ff95"
+        "ce03938700ced693a4009805cb3ff80000000000003203cb3fd000000000000091aa56616c75654572726f7292a84b65"
+        "794572726f72a3612e4200a9302036202a202a202aad4575726f70652f4265726c696e93a27232a463726f6ecf00060a"
+        "24181e4000c393a161a162a1639392a46a736f6ec4077b2261223a317d92a46e756c6cc40092a3726177c40200ffc390"
+        "90"
+    ),
+    "WorkflowTimedOut": (
+        "94a1549194a2777aab72756e5f74696d656f7574ce0393870093a27232a463726f6ecf00060a24181e40009090"
+    ),
 }
 #: These were first written when failures had all of their fields.
 LATER = {ce.ChildFailed}
 #: Bytes by which events have grown since: new fields, with nothing in them.
 GROWN = {
-    "WorkflowStarted": 4,
+    "WorkflowStarted": 9,
+    "WorkflowCompleted": 1,
+    "WorkflowContinuedAsNew": 1,
+    "ChildScheduled": 5,
+    "DetachedStart": 5,
     "SignalReceived": 2,
     "UpdateReceived": 1,
     "AttemptFailed": 1,
@@ -298,7 +325,7 @@ GROWN = {
     "ActivityScheduled": 4,
     "ActivityCancelRequested": 1,
     "HandlerFailed": 1,
-    "WorkflowFailed": 1,
+    "WorkflowFailed": 2,
 }
 
 
@@ -320,6 +347,13 @@ def test_the_failure_and_retry_records_keep_their_field_order():
         "initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts", "jitter",
         "retry_on", "non_retryable", "increment",
     )  # fmt: skip
+    assert StartRecord.__struct_fields__ == (
+        "run_timeout", "execution_timeout", "retry", "cron", "time_zone",
+    )  # fmt: skip
+    assert ChainRecord.__struct_fields__ == (
+        "first_run_id", "continued_run_id", "reason", "attempt", "deadline", "request_id",
+    )  # fmt: skip
+    assert NextRun.__struct_fields__ == ("run_id", "reason", "begins_at")
     assert ev.LimitsRecord.__struct_fields__ == ("schedule_to_start", "schedule_to_close", "heartbeat")
     assert ev.Header.__struct_fields__ == ("name", "value")
     assert ev.Turn.__struct_fields__ == ("inputs", "outputs", "delivers")
@@ -351,12 +385,12 @@ def test_bytes_that_were_committed_decode_for_ever(sample):
 def test_a_failure_is_written_with_the_newer_field():
     record = ev.Turn((), (ev.WorkflowFailed(Failure("ValueError", coded=Payload("zstd", b"?"))),))
     written = (
-        "94a154909193a277669eaa56616c75654572726f7290a0a090c0ab6170706c69636174696f6ec2ffc090a092a47a7374"
-        "64c4013fc09090"
+        "94a154909194a277669eaa56616c75654572726f7290a0a090c0ab6170706c69636174696f6ec2ffc090a092a47a7374"
+        "64c4013fc090c090"
     )
     older = (
-        written.replace("9193a277669e", "9192a277669d")[:-6] + "90"
-    )  # of before WorkflowFailed had a second field
+        written.replace("9194a277669e", "9192a277669d")[:-8] + "90"
+    )  # of before WorkflowFailed had a second and a third field
     assert ev.encode_record(record).hex() == written
     assert ev.decode_record(bytes.fromhex(written)) == record
     assert ev.decode_record(bytes.fromhex(older)) == record

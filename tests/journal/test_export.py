@@ -18,6 +18,7 @@ from everact.journal.failures import Failure
 from everact.journal.loading import load
 from everact.journal.memory_store import MemoryStore
 from everact.journal.payloads import NULL, Payload
+from everact.journal.run_chain import ChainRecord, NextRun, StartRecord
 from everact.journal.run_document import VERSION, document_of
 from everact.journal.run_document import entries_of as read_document
 from everact.journal.store import HAS_REQUEST, STARTS_RUN, Entry
@@ -86,12 +87,19 @@ retries = st.builds(
     retry_on=st.none() | st.lists(texts, max_size=2).map(tuple),
 )
 parents = st.builds(ParentRecord, texts, texts, numbers)
+options = st.builds(StartRecord, numbers, numbers, st.none() | retries, texts, texts)
+chains = st.builds(ChainRecord, texts, texts, texts, numbers, numbers, texts)
 starts = st.builds(ev.WorkflowStarted, texts, texts, texts, args=args, memo=args, parent=st.none() | parents)
 FIELDS = {
     "draws": st.lists(st.tuples(texts, numbers, numbers), max_size=2).map(tuple),
     "start": starts,
     "parent": st.none() | parents,
     "texts": st.lists(texts, max_size=2).map(tuple),
+    "options": st.none() | options,
+    "chain": st.none() | chains,
+    "next": st.none() | st.builds(NextRun, texts, texts, numbers),
+    "last_result": st.none() | payloads,
+    "last_failure": st.none() | failures,
     "args": args,
     "result": payloads,
     "failure": failures,

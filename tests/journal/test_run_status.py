@@ -29,4 +29,6 @@ def test_the_flags_that_were_written_never_change_their_meaning():
         "quarantined": 24,
         "held": 28,
         "paused": 128,
+        "timed_out": 132,
+        "continued_as_new": 136,
     }

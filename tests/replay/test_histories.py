@@ -33,7 +33,7 @@ def test_there_is_a_corpus():
 def test_a_committed_history_replays_to_the_same_outcome(path):
     outcome = recorded_outcome(read(path)[1])
     instance = replayed(path, WORKFLOWS, ACTIVITIES)
-    if isinstance(outcome, ev.WorkflowTerminated):  # its code never knew
+    if isinstance(outcome, ev.WorkflowTerminated | ev.WorkflowTimedOut):  # its code never knew
         assert instance.outcome is None
     elif isinstance(outcome, ev.WorkflowFailed):
         assert instance.outcome.failure.message == outcome.failure.message
@@ -102,7 +102,7 @@ def test_a_decision_that_is_missing_in_the_history_is_found_out(path):
     tried = 0
     for place, (at, record) in enumerate(records):
         for index, event in enumerate(getattr(record, "outputs", ())):
-            if isinstance(event, (*ev.ANNOTATIONS, ev.WorkflowTerminated)):
+            if isinstance(event, (*ev.ANNOTATIONS, ev.WorkflowTerminated, ev.WorkflowTimedOut)):
                 continue
             outputs = record.outputs[:index] + record.outputs[index + 1 :]
             wrong = [
@@ -116,7 +116,7 @@ def test_a_decision_that_is_missing_in_the_history_is_found_out(path):
             assert caught.value.kind == "held"
             instance.discard()
             tried += 1
-    assert tried >= 3
+    assert tried >= 2
 
 
 def test_a_stored_argument_that_does_not_fit_any_more_holds_the_run():

@@ -120,13 +120,48 @@ def until(path: str) -> None:
         time.sleep(0.001)
 
 
+@workflow.defn
+class Last:
+    """Says how its chain has come to it; its result is of another type than that of the others."""
+
+    @workflow.run
+    async def run(self, order: Order) -> Order:
+        return order
+
+
+@workflow.defn
+class Hops:
+    """Continues as new at each word; at the end as a ``Last``."""
+
+    def __init__(self) -> None:
+        self.word = ""
+
+    @workflow.run
+    async def run(self, said: list[str]) -> str:
+        self.said = said
+        await workflow.wait_condition(lambda: self.word)
+        if self.word == "fail" and workflow.info().attempt == 1:
+            raise ApplicationError("once")
+        if self.word == "end":
+            workflow.continue_as_new(Order(",".join(said)), workflow=Last)
+        workflow.continue_as_new([*said, self.word])
+
+    @workflow.signal
+    def hop(self, word: str) -> None:
+        self.word = word
+
+    @workflow.query
+    def all(self) -> list[str]:
+        return self.said
+
+
 WORKFLOWS = [Waits, Free, Asks]
+CHAINED = [Hops, Last]
 
 
 async def program(path: str) -> None:
-    async with Runtime(
-        path, workflows=[*WORKFLOWS, Blocks], activities=[asks], grace=0.1, guard="off", watchdog=None
-    ):
+    workflows = [*WORKFLOWS, Blocks, *(CHAINED if os.environ.get("CHAINED") else [])]
+    async with Runtime(path, workflows=workflows, activities=[asks], grace=0.1, guard="off", watchdog=None):
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 

@@ -8,8 +8,9 @@ from datetime import timedelta
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
 from everact.exceptions import EveractError
 from everact.journal.memory_store import MemoryJournal
-from support import activity_workflows, language_workflows, saga_workflows
+from support import activity_workflows, chain_workflows, language_workflows, saga_workflows
 from support.activity_workflows import Patient, climbs, rests
+from support.chain_workflows import Chained, cleans
 from support.deaths import ATTEMPT, QUERY, TURN, Grave
 from support.hosting import hosted, settled, until
 from support.kin_workflows import Kid, Kin
@@ -216,6 +217,7 @@ WORKFLOWS = [
     Drawing,
     Kid,
     Kin,
+    Chained,
     *saga_workflows.WORKFLOWS,
     *language_workflows.WORKFLOWS,
 ]
@@ -227,6 +229,7 @@ ACTIVITIES = [
     lingers,
     climbs,
     rests,
+    cleans,
     *saga_workflows.ACTIVITIES,
     *language_workflows.ACTIVITIES,
 ]
@@ -237,6 +240,7 @@ async def record(write):
     await activity_workflows.record(write)
     await saga_workflows.record(write)
     await language_workflows.record(write)
+    await chain_workflows.record(write)
     journal = MemoryJournal()
     async with hosted(journal, *WORKFLOWS, activities=ACTIVITIES) as runtime:
         for kind in KINDS:

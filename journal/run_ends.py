@@ -1,0 +1,35 @@
+"""How runs end: the status that an outcome gives, the run that follows, and what goes with it."""
+
+from __future__ import annotations
+
+from . import events as ev
+from .run_chain import NextRun
+
+COMPLETED = "completed"
+FAILED = "failed"
+CANCELLED = "cancelled"
+TERMINATED = "terminated"
+TIMED_OUT = "timed_out"
+CONTINUED = "continued_as_new"
+
+STATUS_OF: dict[type, str] = {
+    ev.WorkflowCompleted: COMPLETED,
+    ev.WorkflowFailed: FAILED,
+    ev.WorkflowCancelled: CANCELLED,
+    ev.WorkflowTerminated: TERMINATED,
+    ev.WorkflowContinuedAsNew: CONTINUED,
+    ev.WorkflowTimedOut: TIMED_OUT,
+}
+
+
+def moves_messages(outcome: ev.Outcome) -> bool:
+    """Whether what the run has received and not handled goes to the run that follows; otherwise it is left here."""
+    # What closes a run at once, its code not asked, leaves it: those are dead letters (R1).
+    return type(outcome) is not ev.WorkflowTimedOut and next_run(outcome) is not None
+
+
+def next_run(outcome: ev.Outcome | None) -> NextRun | None:
+    """The run that follows one with this outcome."""
+    if isinstance(outcome, None | ev.WorkflowCancelled | ev.WorkflowTerminated):
+        return None
+    return outcome.next

@@ -1,0 +1,54 @@
+"""The commands on chains of runs: options of a start, results that follow; also on a closed journal."""
+
+import json
+import sys
+
+import pytest
+from support.door_program import Program
+
+from everact.cli import main
+
+
+@pytest.fixture
+def everact(monkeypatch, capsys, tmp_journal):
+    """Run a command in this process; returns the exit code, what it printed, and its errors."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["everact", *arguments, "--journal", str(tmp_journal)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return left.value.code, out, err
+
+    return call
+
+
+@pytest.mark.slow
+def test_a_chain_is_seen_and_followed_by_commands(everact, tmp_journal):
+    with Program(tmp_journal, CHAINED="1") as program:
+        code, out, _ = everact("start", "Hops", "[]", "--id", "a", "--json", "--execution-timeout", "3600")
+        first = json.loads(out)["run_id"]
+        assert code == 0
+        assert everact("signal", "a", "hop", '"one"', "--run-id", first)[0] == 0
+        assert everact("signal", "a", "hop", '"end"', "--run-id", first)[0] == 0
+        assert json.loads(everact("result", "a")[1]) == {"item": "one", "count": 1}
+        assert json.loads(everact("result", "a", "--run-id", first)[1]) == {"item": "one", "count": 1}
+        code, _, err = everact("result", "a", "--run-id", first, "--no-follow-runs")
+        assert code == 1
+        assert "goes on as run" in err
+        shown = everact("describe", "a", "--run-id", first)[1]
+        assert "status:           continued_as_new\n" in shown
+        assert "continued to:     " in shown
+        code, out, _ = everact("start", "Hops", "[]", "--id", "later", "--start-delay", "3600")
+        shown = everact("describe", "later")[1]
+        assert "begins:           " in shown
+        assert "waiting on:       its time to begin, " in shown
+        code, _, err = everact("start", "Hops", "[]", "--cron", "daily")
+        assert (code, "cron_schedule must be five fields" in err) == (1, True)
+        assert everact("list", "--status", "continued_as_new")[1].count("Hops") == 2
+        program.leave()
+    assert json.loads(everact("result", "a", "--run-id", first)[1]) == {"item": "one", "count": 1}
+    assert json.loads(everact("result", "a")[1]) == {"item": "one", "count": 1}
+    code, _, err = everact("result", "a", "--run-id", first, "--no-follow-runs")
+    assert (code, "goes on as run" in err) == (1, True)
+    assert "continued from:   " in everact("describe", "a")[1]
