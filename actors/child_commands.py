@@ -170,6 +170,8 @@ class Relations:
         args: tuple[Payload, ...],
         memo: Memo,
         carried: Carried,
+        *,
+        headers: tuple[ev.Header, ...] = (),
     ) -> tuple[int, ev.WorkflowStarted]:
         """Number the start of another run; without a workflow id it gets one of this run and the command."""
         command = self._command()
@@ -184,6 +186,7 @@ class Relations:
             memo=memo[1],
             options=carried.options,
             begins_at=carried.begins_at,
+            headers=headers,
         )
 
     def schedule(
@@ -239,11 +242,12 @@ class Relations:
         args: tuple[Payload, ...],
         *,
         child: int = 0,
-        depth: int = 2,
+        headers: tuple[ev.Header, ...] = (),
+        depth: int = 3,
     ) -> MessageFuture:
-        """Record a signal to another run."""
+        """Record a signal to another run; called ``depth`` frames below the user's code."""
         command = self._command()
-        self.host._outputs.append(ce.SignalSent(command, workflow_id, run_id, name, args, child))
+        self.host._outputs.append(ce.SignalSent(command, workflow_id, run_id, name, args, child, headers))
         what = f"signal {name!r} to workflow {workflow_id!r}"
         return self._message(command, what, workflow_id, run_id, depth + 1)
 
@@ -254,12 +258,12 @@ class Relations:
         what = f"the request to workflow {workflow_id!r} to cancel"
         return self._message(command, what, workflow_id, run_id, 3)
 
-    def start_detached(self, event: ce.DetachedStart) -> MessageFuture:
-        """Record the start of a run without a parent."""
+    def start_detached(self, event: ce.DetachedStart, *, depth: int) -> MessageFuture:
+        """Record the start of a run without a parent; called ``depth`` frames below the user's code."""
         self.host._outputs.append(event)
         start = event.start
         what = f"the start of workflow {start.workflow_id!r} ({start.workflow_type})"
-        return self._message(event.command, what, start.workflow_id, start.run_id, 3)
+        return self._message(event.command, what, start.workflow_id, start.run_id, depth + 1)
 
     def _message(self, command: int, what: str, workflow_id: str, run_id: str, depth: int) -> MessageFuture:
         frame = sys._getframe(depth)

@@ -8,10 +8,11 @@ Each call is numbered where it is made; its message leaves once the turn is dura
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, Generic, Unpack, overload
 
 from ..journal import child_events as ce
+from ..journal.events import Header
 from ..journal.payloads import PayloadConverter
 from .child_commands import ChildFuture, ChildStart, Relations, refuse_reading, relations_of
 from .child_options import (
@@ -24,6 +25,13 @@ from .child_options import (
 from .commands import CommandFuture, Decode
 from .context import current_instance
 from .definitions import WorkflowDefinition, workflow_definition
+from .intercepted_calls import intercepted_call
+from .interceptors import (
+    SignalChildWorkflowInput,
+    SignalExternalWorkflowInput,
+    StartChildWorkflowInput,
+    StartDetachedInput,
+)
 from .memos import encode_memo
 from .message_arguments import signal_arguments
 from .options import check_text, check_workflow_id
@@ -89,8 +97,16 @@ class ChildWorkflowHandle(Generic[W, R_co]):
         refuse_reading(host, "signal()")
         if host.loop.discarded:
             return host.loop.refuse()
-        name, payloads = signal_arguments(host._converter, self._definition, handler, args)
-        return self._relations.send_signal(self.id, "", name, payloads, child=self._child.command)
+        if host.outbound is None:
+            return self._signal(handler, args)
+        call = SignalChildWorkflowInput(self.id, handler, list(args), {}, self)
+        return intercepted_call(host, host.outbound.signal_child_workflow, call, depth=2)
+
+    def _signal(self, handler: Any, args: Sequence[Any], headers: tuple[Header, ...] = ()) -> CommandFuture:
+        name, payloads = signal_arguments(self._relations.host._converter, self._definition, handler, args)
+        return self._relations.send_signal(
+            self.id, "", name, payloads, child=self._child.command, headers=headers
+        )
 
     def cancel(self, reason: str = "") -> None:
         """Ask the child to cancel itself; what comes of it shows when the handle is awaited.
@@ -146,8 +162,14 @@ class ExternalWorkflowHandle(Generic[W]):
         refuse_reading(host, "signal()")
         if host.loop.discarded:
             return host.loop.refuse()
-        name, payloads = signal_arguments(host._converter, self._definition, handler, args)
-        return relations_of(host).send_signal(self.id, self.run_id, name, payloads)
+        if host.outbound is None:
+            return self._signal(handler, args)
+        call = SignalExternalWorkflowInput(self.id, self.run_id, handler, list(args), {}, self)
+        return intercepted_call(host, host.outbound.signal_external_workflow, call, depth=2)
+
+    def _signal(self, handler: Any, args: Sequence[Any], headers: tuple[Header, ...] = ()) -> CommandFuture:
+        name, payloads = signal_arguments(self._host._converter, self._definition, handler, args)
+        return relations_of(self._host).send_signal(self.id, self.run_id, name, payloads, headers=headers)
 
     def cancel(self, reason: str = "") -> Coroutine[object, None, None]:
         """Ask it to cancel itself; awaiting it returns once the run has the request, durably.
@@ -168,15 +190,14 @@ class ExternalWorkflowHandle(Generic[W]):
 
 
 def _begin(
-    call: str, workflow: Any, args: tuple[Any, ...], start: ResolvedStart, result_type: Any
-) -> tuple[WorkflowInstance, WorkflowDefinition, Any, Any, Decode]:
+    host: WorkflowInstance, workflow: Any, args: Sequence[Any], start: ResolvedStart, result_type: Any
+) -> tuple[WorkflowDefinition, Any, Any, Decode]:
     """Check and encode the start of another run; nothing is numbered yet."""
-    host = current_instance(call)
     definition = find_workflow(host.workflows, workflow)
     refuse_reading(host, f"workflow {definition.name!r}")
     payloads, _ = definition.codec.encode_args(host._converter, args)
     memo = encode_memo(host._converter, start.memo)
-    return host, definition, payloads, memo, _result_decoder(host._converter, definition, result_type)
+    return definition, payloads, memo, _result_decoder(host._converter, definition, result_type)
 
 
 def _result_decoder(converter: PayloadConverter, definition: WorkflowDefinition, result_type: Any) -> Decode:
@@ -187,23 +208,57 @@ def _result_decoder(converter: PayloadConverter, definition: WorkflowDefinition,
     return lambda payload: decode(payload, where)
 
 
-def _child(
+def _start_child(
     call: str, workflow: Any, args: tuple[Any, ...], options: dict[str, Any], *, awaits_start: bool
-) -> tuple[ChildFuture, WorkflowDefinition] | CommandFuture:
-    """Schedule a child; called two frames below the user's code."""
+) -> Any:
+    """Start a child, past the interceptors if there are any; called two frames below the user's code."""
+    host = current_instance(call)
+    outbound = host.outbound
+    if outbound is None or host.read_only or host.loop.discarded:
+        return begin_child(host, workflow, args, options, awaits_start=awaits_start)
+    name = find_workflow(host.workflows, workflow).name
+    asked = StartChildWorkflowInput(name, list(args), options, not awaits_start, {}, workflow)
+    return intercepted_call(host, outbound.start_child_workflow, asked, depth=3)
+
+
+def begin_child(
+    host: WorkflowInstance,
+    workflow: Any,
+    args: Sequence[Any],
+    options: dict[str, Any],
+    *,
+    awaits_start: bool,
+    headers: tuple[Header, ...] = (),
+) -> Any:
+    """Number and record the start of a child; gives what the call returns.
+
+    Args:
+        host: The run.
+        workflow: The child's class, run method or type name.
+        args: Its arguments.
+        options: As of ``ChildWorkflowOptions``.
+        awaits_start: The caller wants a handle, not the result.
+        headers: What travels with it.
+    """
     result_type = options.pop("result_type", None) if isinstance(workflow, str) else None
-    start = resolved_child(options, current_instance(call)._wall)
-    host, definition, payloads, memo, decode = _begin(call, workflow, args, start, result_type)
+    start = resolved_child(options, host._wall)
+    definition, payloads, memo, decode = _begin(host, workflow, args, start, result_type)
     if host.loop.discarded:
         return host.loop.refuse()
     relations = relations_of(host)
     command, started = relations.begin_start(
-        definition.name, start.workflow_id, payloads, memo, start.carried
+        definition.name, start.workflow_id, payloads, memo, start.carried, headers=headers
     )
     scheduled = ce.ChildScheduled(
         command, started, start.close_policy, start.if_running, start.if_closed, awaits_start
     )
-    return relations.schedule(scheduled, decode, start.cancellation, depth=3), definition
+    child = relations.schedule(scheduled, decode, start.cancellation, depth=4)
+    if not awaits_start:
+        return child
+    child.is_held_by_handle()
+    handle: ChildWorkflowHandle[Any, Any] = ChildWorkflowHandle(relations, child, definition)
+    child.starting = ChildStart(child, handle, child.place)
+    return child.starting
 
 
 @overload
@@ -241,8 +296,7 @@ def execute_child_workflow(workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         ChildWorkflowError: (when awaited) The child has no result: it failed, was cancelled or terminated, or its id
             is taken.
     """
-    made = _child("execute_child_workflow()", workflow, args, options, awaits_start=False)
-    return made[0] if isinstance(made, tuple) else made
+    return _start_child("execute_child_workflow()", workflow, args, options, awaits_start=False)
 
 
 @overload
@@ -266,14 +320,7 @@ def start_child_workflow(workflow: Any, /, *args: *Ts, **options: Any) -> Any:
 
     Arguments and errors as of ``execute_child_workflow``; that the child's id is taken is raised here.
     """
-    made = _child("start_child_workflow()", workflow, args, options, awaits_start=True)
-    if not isinstance(made, tuple):
-        return made
-    child, definition = made
-    child.is_held_by_handle()
-    handle: ChildWorkflowHandle[Any, Any] = ChildWorkflowHandle(child._relations, child, definition)
-    child.starting = ChildStart(child, handle, child.place)
-    return child.starting
+    return _start_child("start_child_workflow()", workflow, args, options, awaits_start=True)
 
 
 @overload
@@ -302,16 +349,33 @@ def start_detached(workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         ExternalWorkflowError: (when awaited) Its id is taken, and the options refuse it.
         Exception: At the call, as ``execute_child_workflow``.
     """
-    start = resolved_start(options, current_instance("start_detached()")._wall)
-    host, definition, payloads, memo, _ = _begin("start_detached()", workflow, args, start, None)
+    host = current_instance("start_detached()")
+    outbound = host.outbound
+    if outbound is None or host.read_only or host.loop.discarded:
+        return begin_detached(host, workflow, args, options)
+    name = find_workflow(host.workflows, workflow).name
+    call = StartDetachedInput(name, list(args), options, {}, workflow)
+    return intercepted_call(host, outbound.start_detached, call, depth=2)
+
+
+def begin_detached(
+    host: WorkflowInstance,
+    workflow: Any,
+    args: Sequence[Any],
+    options: dict[str, Any],
+    headers: tuple[Header, ...] = (),
+) -> Any:
+    """Number and record a start without a parent; arguments as of ``begin_child``."""
+    start = resolved_start(options, host._wall)
+    definition, payloads, memo, _ = _begin(host, workflow, args, start, None)
     if host.loop.discarded:
         return host.loop.refuse()
     relations = relations_of(host)
     command, started = relations.begin_start(
-        definition.name, start.workflow_id, payloads, memo, start.carried
+        definition.name, start.workflow_id, payloads, memo, start.carried, headers=headers
     )
     event = ce.DetachedStart(command, started, start.if_running, start.if_closed)
-    future = relations.start_detached(event)
+    future = relations.start_detached(event, depth=3)
     future.value = ExternalWorkflowHandle(host, started.workflow_id, started.run_id, definition)
     return future
 

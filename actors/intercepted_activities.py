@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .context import ActivityContext, activity_context
+from .headers import headers_of
 from .interceptors import (
     ActivityInboundInterceptor,
     ActivityOutboundInterceptor,
     ExecuteActivityInput,
     Interceptor,
-    headers_of,
 )
 
 if TYPE_CHECKING:

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .interceptors import (
+from .client_interceptors import (
     CancelWorkflowInput,
     ClientOutboundInterceptor,
     CountWorkflowsInput,
     DescribeWorkflowInput,
-    Interceptor,
     ListWorkflowsInput,
     QueryWorkflowInput,
     SignalWorkflowInput,
     StartWorkflowInput,
     StartWorkflowUpdateInput,
     TerminateWorkflowInput,
-    header_records,
 )
+from .headers import header_records
+from .interceptors import Interceptor
 
 if TYPE_CHECKING:
     from ..journal.events import Header

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -12,12 +11,15 @@ from typing import Any, NoReturn, cast
 
 from ..journal import events as ev
 from ..journal.payloads import Payload, PayloadConverter, RawValue
+from .children import ChildWorkflowHandle, ExternalWorkflowHandle, begin_child, begin_detached
 from .commands import CommandFuture, Decode, DurableTimer
 from .context import running_instance
 from .continuation import end_as_new
 from .definitions import ActivityDefinition, Call, HandlerDefinition, WorkflowDefinition
 from .event_loop import TimerHandle
 from .handlers import MessageHandlers
+from .headers import header_records, headers_of
+from .intercepted_calls import intercepted_call
 from .interceptors import (
     ContinueAsNewInput,
     ExecuteWorkflowInput,
@@ -25,16 +27,18 @@ from .interceptors import (
     HandleSignalInput,
     HandleUpdateInput,
     Interceptor,
+    SignalChildWorkflowInput,
+    SignalExternalWorkflowInput,
     StartActivityInput,
+    StartChildWorkflowInput,
+    StartDetachedInput,
     StartTimerInput,
     WorkflowInboundInterceptor,
     WorkflowOutboundInterceptor,
-    header_records,
-    headers_of,
 )
 from .mailbox import Query
 from .options import LONGEST
-from .places import user_place
+from .registry import find_workflow
 from .turn_guard import Guard
 from .typing import ActivityHandle
 from .workflow_info import WorkflowInfo, info_of
@@ -108,23 +112,16 @@ class InterceptedInstance(WorkflowInstance):
                 make=make,
                 headers=headers,
             )
-        frame = sys._getframe(depth)
-        place = user_place() if self.replaying else ""
         named = dict(kwargs or {})
         if encoded is not None:
             values = [RawValue(payload) for payload in encoded[0]]
             count = len(values) - len(encoded[1])
             args, named = values[:count], dict(zip(encoded[1], values[count:], strict=True))
-        handle = outbound.start_activity(
-            StartActivityInput(
-                definition.name, list(args), named, dict(options), {}, (definition, decode, repeats, make)
-            )
+        call = StartActivityInput(
+            definition.name, list(args), named, dict(options), {}, (definition, decode, repeats, make)
         )
-        if isinstance(handle, CommandFuture):
-            handle.place = (frame.f_code, frame.f_lineno)  # that of the call, not of an interceptor
-            if place:
-                self.places[handle.command] = place
-        return cast("CommandFuture", handle)
+        future = intercepted_call(self, outbound.start_activity, call, depth=depth + 1)
+        return cast("CommandFuture", future)
 
     def schedule_intercepted(self, call: StartActivityInput) -> CommandFuture:
         """Number and record an activity command, as interceptors have left it."""
@@ -295,6 +292,37 @@ class _RootOutbound(WorkflowOutboundInterceptor):
 
     def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002
         return self._instance.schedule_intercepted(input)
+
+    def start_child_workflow(self, input: StartChildWorkflowInput) -> Awaitable[Any]:  # noqa: A002
+        awaits_start = not input.awaits_result
+        child: Awaitable[Any] = begin_child(
+            self._instance,
+            self._meant(input),
+            input.args,
+            input.options,
+            awaits_start=awaits_start,
+            headers=header_records(input.headers),
+        )
+        return child
+
+    def start_detached(self, input: StartDetachedInput) -> Awaitable[ExternalWorkflowHandle[Any]]:  # noqa: A002
+        started: Awaitable[ExternalWorkflowHandle[Any]] = begin_detached(
+            self._instance, self._meant(input), input.args, input.options, header_records(input.headers)
+        )
+        return started
+
+    def _meant(self, call: StartChildWorkflowInput | StartDetachedInput) -> Any:
+        """What was given at the call, unless another type is named by now."""
+        is_same = find_workflow(self._instance.workflows, call._given).name == call.workflow
+        return call._given if is_same else call.workflow
+
+    def signal_child_workflow(self, input: SignalChildWorkflowInput) -> Awaitable[None]:  # noqa: A002
+        handle: ChildWorkflowHandle[Any, Any] = input._handle
+        return handle._signal(input.handler, input.args, header_records(input.headers))
+
+    def signal_external_workflow(self, input: SignalExternalWorkflowInput) -> Awaitable[None]:  # noqa: A002
+        handle: ExternalWorkflowHandle[Any] = input._handle
+        return handle._signal(input.handler, input.args, header_records(input.headers))
 
     def start_timer(self, input: StartTimerInput) -> TimerHandle:  # noqa: A002
         return self._instance.start_intercepted(input)

@@ -11,49 +11,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..journal.events import Header
-from ..journal.payloads import Payload
-from .options import check_text
+from .client_interceptors import ClientOutboundInterceptor
+from .headers import Headers
 
 if TYPE_CHECKING:
     from .activity import ActivityInfo
+    from .children import ExternalWorkflowHandle
     from .definitions import HandlerDefinition
-    from .descriptions import WorkflowDescription
     from .event_loop import TimerHandle
-    from .handles import ActorRef, WorkflowHandle
-    from .listing import WorkflowListing
     from .typing import ActivityHandle
-    from .updates import WaitForStage
     from .workflow_info import WorkflowInfo
-
-#: What travels beside the arguments of a call, by name; ``payload_converter().encode(value)`` makes a payload.
-Headers = Mapping[str, Payload]
-
-
-def header_records(headers: Headers) -> tuple[Header, ...]:
-    """Headers as they are stored.
-
-    Raises:
-        TypeError: They are no mapping of names and payloads.
-        ValueError: A name is empty, or not valid Unicode.
-    """
-    if not headers:
-        return ()
-    if not isinstance(headers, Mapping):
-        raise TypeError(f"headers must be a dict of names and payloads, not {headers!r}")
-    for name, value in headers.items():
-        check_text("the name of a header", name)
-        if type(value) is not Payload:
-            raise TypeError(
-                f"header {name!r} must be a Payload, not {value!r}: make one with payload_converter().encode(value)"
-            )
-    return tuple([Header(name, value) for name, value in headers.items()])
-
-
-def headers_of(records: Iterable[Header]) -> dict[str, Payload]:
-    """Stored headers by name."""
-    return {one.name: one.value for one in records}
-
 
 # --- in workflows -----------------------------------------------------------------------------------------------
 
@@ -160,6 +127,63 @@ class StartActivityInput:
 
 
 @dataclass
+class StartChildWorkflowInput:
+    """What ``start_child_workflow`` gets.
+
+    Attributes:
+        workflow: Name of the child's type.
+        args: Its arguments.
+        options: As of ``execute_child_workflow``.
+        awaits_result: The caller waits for the result (``execute_child_workflow``), not for a handle.
+        headers: What travels with the start.
+    """
+
+    workflow: str
+    args: Sequence[Any]
+    options: dict[str, Any]
+    awaits_result: bool
+    headers: Headers
+    _given: Any = field(repr=False)
+
+
+@dataclass
+class StartDetachedInput:
+    """What ``start_detached`` gets; fields as of ``StartChildWorkflowInput``."""
+
+    workflow: str
+    args: Sequence[Any]
+    options: dict[str, Any]
+    headers: Headers
+    _given: Any = field(repr=False)
+
+
+@dataclass
+class SignalChildWorkflowInput:
+    """What ``signal_child_workflow`` gets; ``handler`` is the signal's method or name, as at the call."""
+
+    child_workflow_id: str
+    handler: Any
+    args: Sequence[Any]
+    headers: Headers
+    _handle: Any = field(repr=False)
+
+
+@dataclass
+class SignalExternalWorkflowInput:
+    """What ``signal_external_workflow`` gets; ``handler`` is the signal's method or name, as at the call.
+
+    ``workflow_run_id`` is empty for whichever run is the newest.
+    """
+
+    workflow_id: str
+    workflow_run_id: str
+    handler: Any
+    args: Sequence[Any]
+    headers: Headers
+    _handle: Any = field(repr=False)
+
+
+@dataclass
 class StartTimerInput:
     """What ``start_timer`` gets: how long the timer is."""
 
@@ -193,6 +217,22 @@ class WorkflowOutboundInterceptor:
     def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002
         """An activity is called, in whatever way; plain, as the order of calls is the order in the journal."""
         return self.next.start_activity(input)
+
+    def start_child_workflow(self, input: StartChildWorkflowInput) -> Awaitable[Any]:  # noqa: A002
+        """A child is started; gives what the caller awaits, for its result or its handle."""
+        return self.next.start_child_workflow(input)
+
+    def start_detached(self, input: StartDetachedInput) -> Awaitable[ExternalWorkflowHandle[Any]]:  # noqa: A002
+        """A run without a parent is started; gives what the caller awaits for its handle."""
+        return self.next.start_detached(input)
+
+    def signal_child_workflow(self, input: SignalChildWorkflowInput) -> Awaitable[None]:  # noqa: A002
+        """A child is sent a signal; gives what the caller awaits."""
+        return self.next.signal_child_workflow(input)
+
+    def signal_external_workflow(self, input: SignalExternalWorkflowInput) -> Awaitable[None]:  # noqa: A002
+        """Some run is sent a signal; gives what the caller awaits."""
+        return self.next.signal_external_workflow(input)
 
     def start_timer(self, input: StartTimerInput) -> TimerHandle:  # noqa: A002
         """A timer begins: a sleep, or the limit of a wait."""
@@ -255,156 +295,6 @@ class ActivityOutboundInterceptor:
     def heartbeat(self, *details: Any) -> None:
         """``activity.heartbeat()``."""
         self.next.heartbeat(*details)
-
-
-# --- in clients -------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class StartWorkflowInput:
-    """What ``start_workflow`` gets: type, arguments and options (``StartOptions``) of a start, and its headers."""
-
-    workflow: str
-    args: Sequence[Any]
-    options: dict[str, Any]
-    headers: Headers
-    _given: Any = field(repr=False)
-
-
-@dataclass
-class _ToRun:
-    """A call for a run.
-
-    Attributes:
-        handle: For which run.
-    """
-
-    handle: ActorRef[Any]
-
-    @property
-    def id(self) -> str:
-        """The workflow id."""
-        return self.handle.workflow_id
-
-    @property
-    def run_id(self) -> str | None:
-        """The run; None is the newest one."""
-        return self.handle.run_id
-
-
-@dataclass
-class SignalWorkflowInput(_ToRun):
-    """What ``signal_workflow`` gets; ``handler`` is the signal's method or name, as at the call."""
-
-    handler: Any
-    args: Sequence[Any]
-    request_id: str | None
-    headers: Headers
-
-
-@dataclass
-class QueryWorkflowInput(_ToRun):
-    """What ``query_workflow`` gets; ``handler`` is the query's method or name, as at the call."""
-
-    handler: Any
-    args: Sequence[Any]
-    timeout: timedelta | float
-    headers: Headers
-
-
-@dataclass
-class StartWorkflowUpdateInput(_ToRun):
-    """What ``start_workflow_update`` gets; ``handler`` is the update's method or name.
-
-    ``wait_for_stage`` is None where the caller waits for the answer and wants nothing else.
-    """
-
-    handler: Any
-    args: Sequence[Any]
-    request_id: str | None
-    wait_for_stage: WaitForStage | None
-    headers: Headers
-
-
-@dataclass
-class CancelWorkflowInput(_ToRun):
-    """What ``cancel_workflow`` gets."""
-
-    reason: str
-
-
-@dataclass
-class TerminateWorkflowInput(_ToRun):
-    """What ``terminate_workflow`` gets."""
-
-    reason: str
-
-
-@dataclass
-class DescribeWorkflowInput(_ToRun):
-    """What ``describe_workflow`` gets."""
-
-
-@dataclass
-class ListWorkflowsInput:
-    """What ``list_workflows`` gets."""
-
-    workflow_type: str | None
-    status: str | None
-    limit: int | None
-    page_size: int
-    next_page_token: str | None
-
-
-@dataclass
-class CountWorkflowsInput:
-    """What ``count_workflows`` gets."""
-
-    workflow_type: str | None
-    status: str | None
-
-
-class ClientOutboundInterceptor:
-    """Around the calls of a ``Client``, or of a ``Runtime`` and its handles. It is made once."""
-
-    def __init__(self, next: ClientOutboundInterceptor) -> None:  # noqa: A002
-        self.next = next
-
-    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002
-        """``spawn``, and the first half of ``execute``."""
-        return await self.next.start_workflow(input)
-
-    async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
-        """``signal`` and ``tell``."""
-        await self.next.signal_workflow(input)
-
-    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
-        """``query``."""
-        return await self.next.query_workflow(input)
-
-    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> Any:  # noqa: A002
-        """``execute_update`` and ``ask``, which return the answer, and ``start_update``, which returns a handle."""
-        return await self.next.start_workflow_update(input)
-
-    async def cancel_workflow(self, input: CancelWorkflowInput) -> None:  # noqa: A002
-        """``cancel``."""
-        await self.next.cancel_workflow(input)
-
-    async def terminate_workflow(self, input: TerminateWorkflowInput) -> None:  # noqa: A002
-        """``terminate``."""
-        await self.next.terminate_workflow(input)
-
-    async def describe_workflow(self, input: DescribeWorkflowInput) -> WorkflowDescription:  # noqa: A002
-        """``describe``."""
-        return await self.next.describe_workflow(input)
-
-    def list_workflows(self, input: ListWorkflowsInput) -> WorkflowListing:  # noqa: A002
-        """``list_workflows``, which reads nothing yet: no coroutine."""
-        return self.next.list_workflows(input)
-
-    async def count_workflows(self, input: CountWorkflowsInput) -> int:  # noqa: A002
-        """``count_workflows``."""
-        return await self.next.count_workflows(input)
 
 
 # --- what a program passes --------------------------------------------------------------------------------------

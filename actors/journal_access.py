@@ -8,9 +8,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ..journal.rewrite import Rewritten
+from .client_interceptors import (
+    ClientOutboundInterceptor,
+    CountWorkflowsInput,
+    ListWorkflowsInput,
+)
 from .descriptions import WorkflowSummary, summary
 from .housekeeping import SLICE
-from .interceptors import ClientOutboundInterceptor, CountWorkflowsInput, ListWorkflowsInput
 from .listing import PAGE_SIZE, WorkflowListing, WorkflowPage, key_of, token_of
 from .options import check_status, selection_of
 

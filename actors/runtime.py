@@ -27,6 +27,7 @@ from .activity import in_activity
 from .activity_handles import ActivityAccess
 from .activity_pool import ActivityPool
 from .addresses import address_of
+from .client_interceptors import ClientOutboundInterceptor, StartWorkflowInput
 from .collector import collector
 from .context import running_instance
 from .definitions import workflow_definition
@@ -36,7 +37,7 @@ from .event_loop import ForbiddenInWorkflowError
 from .forks import open_runtimes
 from .handles import WorkflowHandle
 from .intercepted_clients import InterceptingMessenger
-from .interceptors import ClientOutboundInterceptor, Interceptor, StartWorkflowInput, check_interceptors
+from .interceptors import Interceptor, check_interceptors
 from .journal_access import JournalAccess
 from .marks import Marks
 from .memos import encode_memo

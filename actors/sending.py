@@ -72,7 +72,7 @@ def _detached(actor: WorkflowActor, batch: Batch, event: ce.DetachedStart) -> No
 
 
 def _signal_sent(actor: WorkflowActor, batch: Batch, event: ce.SignalSent) -> None:
-    signal = ev.SignalReceived(event.name, event.args)
+    signal = ev.SignalReceived(event.name, event.args, headers=event.headers)
     child_of = _here(actor, event.child) if event.child else None
     message = ToRun(event.workflow_id, event.run_id, signal, child_of, _here(actor, event.command))
     send(actor.shard, batch, actor.key, event.workflow_id, message)

@@ -19,9 +19,10 @@ from aiohttp import web
 from .._version import __version__
 from ..actors.call_codec import CallCodec
 from ..actors.call_errors import WorkflowTypeError
+from ..actors.client_interceptors import ListWorkflowsInput
 from ..actors.errors import ResultTimeoutError
 from ..actors.handles import WorkflowHandle
-from ..actors.interceptors import ListWorkflowsInput, header_records
+from ..actors.headers import header_records
 from ..actors.options import QUERY_TIMEOUT
 from ..actors.runtime import Runtime
 from ..actors.shard import Shard

@@ -13,18 +13,17 @@ from typing import Any, Self, Unpack, overload
 import msgspec
 
 from ..actors.addresses import address_of
+from ..actors.client_interceptors import (
+    ClientOutboundInterceptor,
+    CountWorkflowsInput,
+    ListWorkflowsInput,
+    StartWorkflowInput,
+)
 from ..actors.definitions import workflow_definition
 from ..actors.descriptions import WorkflowSummary
 from ..actors.handles import WorkflowHandle
 from ..actors.intercepted_clients import InterceptingMessenger
-from ..actors.interceptors import (
-    ClientOutboundInterceptor,
-    CountWorkflowsInput,
-    Interceptor,
-    ListWorkflowsInput,
-    StartWorkflowInput,
-    check_interceptors,
-)
+from ..actors.interceptors import Interceptor, check_interceptors
 from ..actors.listing import PAGE_SIZE, WorkflowListing, WorkflowPage
 from ..actors.options import (
     StartOptions,

@@ -6,7 +6,7 @@ Commands are numbered together with those of activities and timers.
 
 from __future__ import annotations
 
-from .event_base import Event, WorkflowStarted
+from .event_base import Event, Header, WorkflowStarted
 from .failures import Failure
 from .payloads import Payload
 
@@ -73,6 +73,7 @@ class SignalSent(Event, tag="ss", frozen=True):
     name: str
     args: tuple[Payload, ...] = ()
     child: int = 0
+    headers: tuple[Header, ...] = ()
 
 
 class CancelSent(Event, tag="cs", frozen=True):

@@ -42,7 +42,7 @@ CODED_FIELDS: dict[type[ev.Event], tuple[str, ...]] = {
     CompensationEscalated: ("failure",),
     ce.ChildScheduled: ("start",),
     ce.DetachedStart: ("start",),
-    ce.SignalSent: ("args",),
+    ce.SignalSent: ("args", "headers"),
     ce.ChildCompleted: ("result",),
     ce.ChildFailed: ("failure",),
     ev.WorkflowContinuedAsNew: ("args", "memo", "headers"),

@@ -46,6 +46,18 @@ class TenantOutbound(WorkflowOutboundInterceptor):
     def start_activity(self, input):
         return self.next.start_activity(with_tenant(input))
 
+    def start_child_workflow(self, input):
+        return self.next.start_child_workflow(with_tenant(input))
+
+    def start_detached(self, input):
+        return self.next.start_detached(with_tenant(input))
+
+    def signal_child_workflow(self, input):
+        return self.next.signal_child_workflow(with_tenant(input))
+
+    def signal_external_workflow(self, input):
+        return self.next.signal_external_workflow(with_tenant(input))
+
 
 class TenantInbound(WorkflowInboundInterceptor):
     def init(self, outbound):
