@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeVarTuple, Unpack, get_args, overload
 
 from .commands import Decode, result_decoder
 from .context import current_instance
 from .definitions import activity_definition
 from .options import ActivityOptions, RetryPolicy, check_text
-from .saga_block import SagaBlock
+from .saga_block import SagaBlock, active_saga
 from .saga_order import Order, checked_order
 from .saga_steps import (
     COMPENSATION_RETRY,
@@ -314,3 +314,25 @@ class Saga(SagaBlock):
         if made is None:
             raise TypeError("add_compensation() needs an activity, the name of one, or a function, not None")
         self._completed(made)
+
+
+def step_completed(name: str, compensate: Any, args: Sequence[Any], *, priority: int = 0) -> None:
+    """For steps of other kinds: one was completed; the saga in whose block it ran, if any, undoes it when it fails.
+
+    One that ends when the block has been left with an error is undone at once.
+
+    Args:
+        name: Of the step.
+        compensate: An activity, the name of one, or a function.
+        args: Its arguments.
+        priority: As of ``Saga.run``.
+    """
+    inside = active_saga.get()
+    while inside is not None and inside.has_ended_well:
+        inside = inside._outer
+    if isinstance(inside, Saga) and inside.is_open:
+        inside.add_compensation(compensate, *args, name=name, priority=priority)
+    elif inside is not None:
+        late = inside._compensation(compensate, tuple(args), name, {"priority": priority})
+        assert late is not None
+        inside._completed_late(late)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from .asyncio_discard import TurnAborted, TurnCrashed
-from .definitions import DEFINITION, ActivityDefinition
 from .errors import SagaCompensationError
-from .saga_compensation import Compensator, RunSagas, is_bug
+from .saga_compensation import Compensator, is_bug, sagas_of
 from .saga_order import Order, in_groups
 from .saga_steps import Compensation, FailurePolicy, StepFuture
 
@@ -32,6 +31,7 @@ class SagaBlock:
     __slots__ = (
         "_done",
         "_failures",
+        "_late",
         "_name",
         "_order",
         "_outer",
@@ -61,6 +61,7 @@ class SagaBlock:
         self._state = "new"
         self._pending: dict[StepFuture, None] = {}
         self._done: list[Compensation] = []
+        self._late: list[asyncio.Task[None]] = []
         self._failures: list[tuple[BaseException, str]] = []
 
     def __repr__(self) -> str:
@@ -70,6 +71,11 @@ class SagaBlock:
     def is_open(self) -> bool:
         """Whether its block is being run."""
         return self._state == "open"
+
+    @property
+    def has_ended_well(self) -> bool:
+        """Whether its block has been left without an error."""
+        return self._state == "closed"
 
     def _check_open(self, call: str) -> None:
         if self._state == "new":
@@ -85,7 +91,7 @@ class SagaBlock:
     # --- what becomes of the steps
 
     def _completed(self, compensation: Compensation) -> None:
-        sagas = _sagas_of(self._run)
+        sagas = sagas_of(self._run)
         sagas.completed += 1
         compensation.sequence = sagas.completed
         self._done.append(compensation)
@@ -134,33 +140,18 @@ class SagaBlock:
             policy=self._policy,
         )
 
-    def completed_step(
-        self,
-        command: int,  # noqa: ARG002
-        definition: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],  # noqa: ARG002
-        result: Any,
-    ) -> None:
-        """A ``@workflow.step`` with a ``compensate`` was completed in the block; in replay too, and when it is skipped.
+    def _completed_late(self, compensation: Compensation) -> None:
+        """Something was done by a task that has outlived the block, which was left with an error: undo it now."""
+        task = self._run.loop.create_task(self._undo_late(compensation), name=f"saga {self._name}")
+        self._late.append(task)
 
-        Args:
-            command: Number of the step.
-            definition: Its ``name``, and ``compensate``: an activity, or a method of the workflow class.
-            args: Those of the call, the workflow object first.
-            kwargs: Likewise.
-            result: What the step gave; its compensation gets it.
-        """
-        if not self.is_open:  # the step was on its way when the block was left, and the code has let it go on
-            raise asyncio.CancelledError(f"saga {self._name!r} was left")
-        target = definition.compensate
-        if not isinstance(getattr(target, DEFINITION, None), ActivityDefinition):
-            target = functools.partial(target, args[0])
-        made = self._compensation(target, (result,), definition.name, {})
-        assert made is not None
-        if made.definition is None:
-            made.label = getattr(definition.compensate, "__qualname__", made.label)
-        self._completed(made)
+    async def _undo_late(self, compensation: Compensation) -> None:
+        active_saga.set(None)
+        work = Compensator(self._run, sagas_of(self._run), self._name, 1)
+        await work.undo([[compensation]])
+        for step, why, error in work.failures:
+            text = f"saga {self._name!r} could not undo step {step!r}, which ended when its block had been left: {why}"
+            self._run._log(logging.ERROR, text, error)
 
     # --- the block
 
@@ -204,7 +195,7 @@ class SagaBlock:
             raise TurnCrashed(found) from found
         self._state = "compensating"
         cancelled, failures = await self._shielded(self._unwound(found))
-        self._state = "closed"
+        self._state = "undone"
         self._failures.clear()  # with their frames, in which this saga is
         if failures:
             failed = SagaCompensationError(self._name, [(step, text) for step, text, _error in failures])
@@ -264,12 +255,15 @@ class SagaBlock:
             left = [step for step in steps if not step.done()]
             if left:
                 await asyncio.wait(left)
-        if not self._done:
-            return []
-        work = Compensator(self._run, _sagas_of(self._run), self._name, len(self._done))
-        groups = in_groups(self._done, self._order, self._failed_by(error), is_parallel=self._parallel)
-        await work.undo(groups)
-        return work.failures
+        failures: list[tuple[str, str, Exception]] = []
+        if self._done:
+            work = Compensator(self._run, sagas_of(self._run), self._name, len(self._done))
+            groups = in_groups(self._done, self._order, self._failed_by(error), is_parallel=self._parallel)
+            await work.undo(groups)
+            failures = work.failures
+        while late := [task for task in self._late if not task.done()]:
+            await asyncio.wait(late)
+        return failures
 
     def _failed_by(self, error: BaseException) -> str:
         """Name of the step whose error has left the block; empty when it was none's."""
@@ -282,9 +276,3 @@ class SagaBlock:
             if isinstance(one, BaseExceptionGroup):
                 left.extend(one.exceptions)
         return ""
-
-
-def _sagas_of(run: WorkflowInstance) -> RunSagas:
-    if run.sagas is None:
-        run.sagas = RunSagas()
-    return run.sagas

@@ -50,10 +50,11 @@ class RunSagas:
                 future.set_result(None)
 
 
-def saga_mark(run: WorkflowInstance) -> tuple[int, int]:
-    """Changes when a saga has learnt what it may have to undo: a replay must run the code that told it so again."""
-    sagas = run.sagas
-    return (0, 0) if sagas is None else (sagas.completed, sagas.count)
+def sagas_of(run: WorkflowInstance) -> RunSagas:
+    """What the sagas of a run have in common."""
+    if run.sagas is None:
+        run.sagas = RunSagas()
+    return run.sagas
 
 
 def is_bug(run: WorkflowInstance, error: BaseException) -> bool:

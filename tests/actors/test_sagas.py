@@ -2,15 +2,13 @@
 
 import asyncio
 import contextlib
-from types import SimpleNamespace
 
 import pytest
 from support.clock import ManualClock
 from support.hosting import hosted, kinds, settled, tick, until
 
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
-from everact.actors.saga_block import active_saga
-from everact.actors.saga_compensation import saga_mark
+from everact.actors.saga import step_completed
 from everact.exceptions import (
     SagaCompensationError,
     WorkflowCancelledError,
@@ -451,33 +449,70 @@ async def test_interceptors_see_steps_and_compensations_and_may_wrap_what_they_g
 
 
 async def test_steps_of_other_kinds_tell_the_saga_around_them():
-    """As ``@workflow.step(compensate=...)`` does: an activity gets the result, a method the object too."""
+    """As ``@workflow.step(compensate=...)`` does."""
 
     async def body(run):
-        def back(self, result: str) -> None:
-            self.notes.append(result)
-
         async with workflow.saga():
-            for number, compensate in enumerate((undo, back)):
-                step = SimpleNamespace(name=f"step {number}", compensate=compensate)
-                around = active_saga.get()
-                mark = saga_mark(around._run)
-                around.completed_step(number, step, (run, "argument"), {}, f"result {number}")
-                assert saga_mark(around._run) > mark
+            step_completed("first", undo, ("result 1",))
+            async with workflow.saga("inner"):
+                step_completed("second", run.notes.append, ("result 2",))
+            step_completed("third", "undo", ("result 3",), priority=-1)
             raise ApplicationError("no")
 
     cls = runs(body)
     async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
         handle = await runtime.spawn(cls.run, id="s")
         await failed(handle)
-        assert await handle.query(cls.look) == ["result 1"]
+        assert await handle.query(cls.look) == ["result 2"]
         history = await handle.fetch_history()
-    assert world.done == ["undo result 0"]
+    assert world.done == ["undo result 1", "undo result 3"]
     started = [e.event for e in history if e.kind == "CompensationStarted"]
-    assert [(e.name, e.compensation.rpartition(".")[2]) for e in started] == [
-        ("step 1", "back"),
-        ("step 0", "undo"),
-    ]
+    assert [e.name for e in started] == ["second", "first", "third"]
+
+
+async def test_outside_of_sagas_nobody_is_told():
+    async def body(_run):
+        step_completed("first", undo, ("result",))
+        async with workflow.saga():
+            pass
+        return "well"
+
+    assert (await outcome_of(body))[0] == "well"
+
+
+async def test_a_step_of_another_kind_that_outlives_the_block_is_undone_when_it_ends():
+    """Of a task that nobody stops: while the others are undone, and behind that."""
+
+    async def body(run):
+        async def outlives(number: int) -> None:
+            await workflow.wait_condition(lambda: len(run.notes) > number)
+            step_completed(f"late {number}", undo, (f"late {number}",))
+
+        async def slowly(what: str) -> None:
+            run.notes.append(what)
+            await workflow.sleep(0.001)
+            await undo(what)
+
+        with contextlib.suppress(ApplicationError):
+            async with workflow.saga("trip") as saga:
+                tasks = [asyncio.create_task(outlives(number)) for number in range(2)]
+                await saga.run(do, "a", compensate=slowly)
+                raise ApplicationError("no")
+        assert tasks[0].done()
+        run.notes.append("more")
+        await tasks[1]
+        await workflow.wait_condition(lambda: run.go)
+
+    cls = runs(body)
+    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
+        handle = await runtime.spawn(cls.run, id="s")
+        await until(lambda: len(world.done) == 4)
+        await handle.signal(cls.proceed)
+        await handle.result(timeout=10)
+        seen = await handle.describe()
+    assert sorted(world.done[1:3]) == ["undo a", "undo late 0"]
+    assert world.done[3] == "undo late 1"
+    assert [saga.completed for saga in seen.sagas] == [1, 1, 1]
 
 
 # --- steps of which it is not known whether they were done
@@ -1185,6 +1220,26 @@ async def test_what_goes_on_as_another_run_must_not_lose_what_is_to_be_undone():
     assert "GoesOn must not leave the block of saga 'trip'" in said[-1]
     assert "completed steps (1) would be lost" in said[-1]
     assert world.done == ["do a"]
+
+
+async def test_continue_as_new_belongs_behind_the_block():
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self, way: str) -> str:
+            if way == "end":
+                return "went on"
+            async with workflow.saga("trip") as saga:
+                await saga.run(do, "a", compensate=undo)
+                if way == "inside":
+                    workflow.continue_as_new("end")
+            workflow.continue_as_new("end")
+
+    async with hosted(MemoryJournal(), W, activities=ACTIVITIES) as runtime:
+        assert await runtime.execute(W.run, "behind", id="behind") == "went on"
+        handle = await runtime.spawn(W.run, "inside", id="inside")
+        error = await failed(handle, WorkflowQuarantinedError)
+    assert "ContinueAsNewError must not leave the block of saga 'trip'" in str(error)
 
 
 async def test_a_saga_is_entered_once_and_takes_no_steps_once_it_was_left():
