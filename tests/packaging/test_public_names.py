@@ -233,11 +233,11 @@ FROZEN = {
     ],
     "everact.workflow": [
         "ActivityHandle",
-        "ContinueAsNewError",
         "ChildOutcome",
         "ChildWorkflowCancellationType",
         "ChildWorkflowHandle",
         "ChildWorkflowOptions",
+        "ContinueAsNewError",
         "ExternalWorkflowHandle",
         "First",
         "ParentClosePolicy",
