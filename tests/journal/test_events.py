@@ -313,11 +313,11 @@ BYTES = {
 LATER = {ce.ChildFailed}
 #: Bytes by which events have grown since: new fields, with nothing in them.
 GROWN = {
-    "WorkflowStarted": 9,
+    "WorkflowStarted": 11,  # two of them: the array has a longer head
     "WorkflowCompleted": 1,
     "WorkflowContinuedAsNew": 1,
-    "ChildScheduled": 5,
-    "DetachedStart": 5,
+    "ChildScheduled": 7,
+    "DetachedStart": 7,
     "SignalReceived": 2,
     "UpdateReceived": 1,
     "AttemptFailed": 1,

@@ -237,11 +237,11 @@ FROZEN = {
     ],
     "everact.workflow": [
         "ActivityHandle",
-        "ContinueAsNewError",
         "ChildOutcome",
         "ChildWorkflowCancellationType",
         "ChildWorkflowHandle",
         "ChildWorkflowOptions",
+        "ContinueAsNewError",
         "ExternalWorkflowHandle",
         "First",
         "ParentClosePolicy",
