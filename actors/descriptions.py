@@ -197,6 +197,8 @@ class WorkflowDescription(WorkflowSummary):
         children: Its open children in the order in which they were started, at most 100.
         child_count: How many of them there are.
         messages: What it has sent to other runs that is not answered, a line each.
+        cancel_reason: What was given with the request to cancel it; None when nobody has asked.
+        terminate_reason: What was given when it was terminated; None when it was not.
     """
 
     pending_activities: tuple[PendingActivityInfo, ...]
@@ -224,6 +226,8 @@ class WorkflowDescription(WorkflowSummary):
     cron_schedule: str | None = None
     begins_at: datetime | None = None
     deadline: datetime | None = None
+    cancel_reason: str | None = None
+    terminate_reason: str | None = None
 
     @property
     def waiting_on(self) -> str:
@@ -343,6 +347,8 @@ def observe(state: RunState) -> Observation:
         cron_schedule=None if started.options is None else started.options.cron or None,
         begins_at=utc(started.begins_at) if is_open and waits_to_begin(state) else None,
         deadline=utc(limit) if is_open and limit else None,
+        cancel_reason=None if state.cancel is None else state.cancel.reason,
+        terminate_reason=state.outcome.reason if type(state.outcome) is ev.WorkflowTerminated else None,
     )
     return Observation(
         about,

@@ -47,6 +47,42 @@ async def test_the_request_is_thrown_at_the_await_where_main_stands():
     assert seen == [True]
 
 
+@pytest.mark.parametrize("reason", ["", "too late"])
+async def test_reasons_are_visible_while_it_cleans_up_and_afterwards(reason):
+    """Of the first request; of a terminate; over a restart, and where nobody has given one."""
+    cleanup = gate("cleanup")
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> None:
+            try:
+                await workflow.sleep(3600)
+            finally:
+                await workflow.execute_activity(cleanup.fn, "tidy")
+
+    journal = MemoryJournal()
+    async with hosted(journal, W, activities=[cleanup.fn]) as runtime:
+        for name in ("cancelled", "terminated"):
+            handle = await runtime.spawn(W.run, id=name)
+            seen = await handle.describe()
+            assert (seen.cancel_requested, seen.cancel_reason, seen.terminate_reason) == (False, None, None)
+            await handle.cancel(reason)
+            await handle.cancel("another one")
+    async with hosted(journal, W, activities=[cleanup.fn]) as runtime:
+        handle = runtime.ref("cancelled", W)
+        seen = await handle.describe()
+        assert (seen.status, seen.cancel_requested, seen.cancel_reason) == ("running", True, reason)
+        await runtime.ref("terminated").terminate(reason)
+        seen = await runtime.ref("terminated").describe()
+        assert (seen.status, seen.cancel_reason, seen.terminate_reason) == ("terminated", reason, reason)
+        cleanup.open.set()
+        error = await cancelled(handle)
+        assert reason in str(error)
+        seen = await handle.describe()
+        assert (seen.status, seen.cancel_reason, seen.terminate_reason) == ("cancelled", reason, None)
+
+
 async def test_finally_may_await_activities_and_a_second_request_does_not_disturb_it():
     cleanup = gate("cleanup")
     thrown = []
