@@ -169,7 +169,7 @@ def test_there_is_no_such_run(everact, program):
         if command[0] in ("list", "count", "start"):
             continue
         assert one_line(everact(*command), 1) == (
-            "no workflow 'w' in this journal: spawn it first, or check the id"
+            "no workflow 'w' in this journal: start it first, or check the id"
         )
 
 
