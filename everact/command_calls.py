@@ -71,6 +71,7 @@ def call_program(
     closed: Callable[[JournalReader], T] | None = None,
     *,
     timeout: float = TIMEOUT,
+    patient: bool = True,
 ) -> T:
     """Call the program that has the journal open; if there is none, read the journal where that will do.
 
@@ -79,6 +80,7 @@ def call_program(
         running: What to ask of the program.
         closed: What to read instead.
         timeout: How long the program may take to answer, in seconds.
+        patient: Wait as long for a program that goes away in the middle; else the journal is read at once.
     """
     from .cluster.errors import CallTimeoutError, RuntimeUnreachableError  # noqa: PLC0415
     from .cluster.json_client import JsonClient  # noqa: PLC0415
@@ -92,6 +94,7 @@ def call_program(
 
     async def call() -> T:
         async with await Telling.connect(f"unix:{journal}", timeout=timeout) as client:
+            client._connection.is_patient = patient
             return await running(client)
 
     try:

@@ -93,7 +93,7 @@ def list_(  # noqa: PLR0917
             size = min(printer.left, PAGE_SIZE)
             printer.page(reader.list_workflows(**asked, limit=size, next_page_token=printer.token))
 
-    call_program(journal, running, closed, timeout=timeout)
+    call_program(journal, running, closed, timeout=timeout, patient=False)
     printer.end()
 
 
@@ -112,6 +112,7 @@ def count(
         lambda client: client.count_workflows(**asked),
         lambda reader: reader.count_workflows(**asked),
         timeout=timeout,
+        patient=False,
     )
     if as_json:
         _print_json({"count": found})
@@ -129,6 +130,7 @@ def describe(
         lambda client: handle_of(client, workflow, run_id).describe(),
         lambda reader: reader.describe(workflow, run_id),
         timeout=timeout,
+        patient=False,
     )
     if as_json:
         from .cluster.wire import summary_document  # noqa: PLC0415
@@ -148,6 +150,7 @@ def history(
         lambda client: handle_of(client, workflow, run_id).fetch_history(),
         lambda reader: reader.history(workflow, run_id),
         timeout=timeout,
+        patient=False,
     )
     if as_json:
         from .cluster.wire import history_rows  # noqa: PLC0415
@@ -179,6 +182,7 @@ def published(
             for name, payload in reader.published(workflow, run_id).items()
         },
         timeout=timeout,
+        patient=False,
     )
     if key is None:
         _print_json({"published": found})
