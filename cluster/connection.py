@@ -58,6 +58,10 @@ class _About(msgspec.Struct):
 class Connection:
     """Sends calls to the program that has a journal open; belongs to one event loop.
 
+    Attributes:
+        is_patient: A program that goes away is waited for; not by who can do without one.
+        is_closed: It is not to be used any more.
+
     Args:
         journal: Directory of the journal.
         timeout: How long a call may take beyond what it waits for a run, a restart of the program included, in seconds.
@@ -84,6 +88,7 @@ class Connection:
             self.journal, timeout, self._probe, partial(_reason, self.journal), say or log.warning
         )
         self._version = ""
+        self.is_patient = True
         self.is_closed = False
 
     def _session(self, *, waits: bool) -> aiohttp.ClientSession:
@@ -188,7 +193,7 @@ class Connection:
                 if not _will_pass(response.status, trouble):
                     raise trouble
                 was_taken = was_taken or isinstance(trouble, RuntimeClosedError)
-            if not again or loop.time() + pause >= end:
+            if not (again and self.is_patient) or loop.time() + pause >= end:
                 raise self._unreachable(trouble, repeat if was_taken else None) from trouble
             self._silence.is_gone(trouble)
             await asyncio.sleep(pause)

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import activity_commands, upkeep_commands, workflow_commands
+from . import activity_commands, reading_commands, upkeep_commands, workflow_commands
 from ._version import __version__
 from .journal.errors import EveractError
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(reading_commands.app)
 app.add_typer(workflow_commands.app)
 app.add_typer(activity_commands.app)
 app.add_typer(upkeep_commands.app)

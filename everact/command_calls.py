@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .cluster.json_client import JsonClient
 
 __all__ = [
-    "LEAST_TIMEOUT",
     "NOT_RUNNING",
     "NO_ANSWER",
     "NO_RESULT_YET",
     "TIMEOUT",
+    "Id",
     "Journal",
     "RequestId",
     "RunId",
@@ -33,6 +33,7 @@ __all__ = [
     "failed",
     "handle_of",
     "json_values",
+    "time_to_answer",
 ]
 
 #: Exit codes beside 0, 1 (an error, or a run that did not complete) and 2 (wrong usage).
@@ -52,6 +53,7 @@ Journal = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
+Id = Annotated[str, typer.Argument(metavar="ID", help="The workflow id.", show_default=False)]
 RunId = Annotated[
     str | None, typer.Option(metavar="ID", help="This run; default: the newest one.", show_default=False)
 ]
@@ -71,6 +73,7 @@ def call_program(
     closed: Callable[[JournalReader], T] | None = None,
     *,
     timeout: float = TIMEOUT,
+    patient: bool = True,
 ) -> T:
     """Call the program that has the journal open; if there is none, read the journal where that will do.
 
@@ -79,6 +82,7 @@ def call_program(
         running: What to ask of the program.
         closed: What to read instead.
         timeout: How long the program may take to answer, in seconds.
+        patient: Wait as long for a program that goes away in the middle; else the journal is read at once.
     """
     from .cluster.errors import CallTimeoutError, RuntimeUnreachableError  # noqa: PLC0415
     from .cluster.json_client import JsonClient  # noqa: PLC0415
@@ -92,6 +96,7 @@ def call_program(
 
     async def call() -> T:
         async with await Telling.connect(f"unix:{journal}", timeout=timeout) as client:
+            client._connection.is_patient = patient
             return await running(client)
 
     try:
@@ -165,6 +170,11 @@ def json_values(args: list[str] | None, files: list[Path] | None = None) -> list
                 f"{shown[:100]!r} is no JSON ({error}); a text needs its quotes: '\"tea\"'"
             ) from None
     return [msgspec.Raw(data) for _, data in texts]
+
+
+def time_to_answer(limit: float | None) -> float:
+    """How long the program may take to answer where the command has a limit of another kind, in seconds."""
+    return TIMEOUT if limit is None else min(TIMEOUT, max(LEAST_TIMEOUT, limit))
 
 
 def done(text: str, *, as_json: bool) -> None:

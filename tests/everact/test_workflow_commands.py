@@ -325,7 +325,7 @@ def test_a_list_goes_on_from_the_journal_when_the_program_ends_in_the_middle(eve
 
     monkeypatch.setattr(listing, "PAGE_SIZE", 2)
     monkeypatch.setattr(ListPrinter, "page", page)
-    code, out, _err = everact("list", "--json", "--timeout", "0.2")
+    code, out, _err = everact("list", "--json")
     assert (code, printed) == (0, [2, 2, 1])
     assert [run["workflow_id"] for run in json.loads(out)["workflows"]] == [
         f"run-{number}" for number in reversed(range(5))
