@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 from .asyncio_discard import TurnAborted, TurnCrashed
 from .definitions import DEFINITION, ActivityDefinition
 from .errors import SagaCompensationError
-from .saga_compensation import Compensator, RunSagas, is_bug
+from .saga_compensation import Compensator, is_bug, sagas_of
 from .saga_order import Order, in_groups
 from .saga_steps import Compensation, FailurePolicy, StepFuture
+from .step_context import outlives_step
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
@@ -85,7 +86,7 @@ class SagaBlock:
     # --- what becomes of the steps
 
     def _completed(self, compensation: Compensation) -> None:
-        sagas = _sagas_of(self._run)
+        sagas = sagas_of(self._run)
         sagas.completed += 1
         compensation.sequence = sagas.completed
         self._done.append(compensation)
@@ -195,6 +196,7 @@ class SagaBlock:
             if outer is not None and outer.is_open:
                 self._state = "closed"
                 outer._done += self._done
+                outlives_step(outer)
                 return
             if outer is None:
                 self._state = "closed"
@@ -266,7 +268,7 @@ class SagaBlock:
                 await asyncio.wait(left)
         if not self._done:
             return []
-        work = Compensator(self._run, _sagas_of(self._run), self._name, len(self._done))
+        work = Compensator(self._run, sagas_of(self._run), self._name, len(self._done))
         groups = in_groups(self._done, self._order, self._failed_by(error), is_parallel=self._parallel)
         await work.undo(groups)
         return work.failures
@@ -282,9 +284,3 @@ class SagaBlock:
             if isinstance(one, BaseExceptionGroup):
                 left.extend(one.exceptions)
         return ""
-
-
-def _sagas_of(run: WorkflowInstance) -> RunSagas:
-    if run.sagas is None:
-        run.sagas = RunSagas()
-    return run.sagas

@@ -50,6 +50,13 @@ class RunSagas:
                 future.set_result(None)
 
 
+def sagas_of(run: WorkflowInstance) -> RunSagas:
+    """What the sagas of a run have in common."""
+    if run.sagas is None:
+        run.sagas = RunSagas()
+    return run.sagas
+
+
 def saga_mark(run: WorkflowInstance) -> tuple[int, int]:
     """Changes when a saga has learnt what it may have to undo: a replay must run the code that told it so again."""
     sagas = run.sagas
