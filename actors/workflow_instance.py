@@ -150,7 +150,7 @@ class WorkflowInstance:
         self.is_crowded = False  # several events are delivered in this turn
         self.steps: StepReplay | None = None  # made by a replay that meets one
         self.cancel_requested: bool = False
-        self.cancel_seen = False  # it was thrown into main
+        self.cancel_seen: bool = False  # it was thrown into main
         self.history_length = 0  # events up to the one that is delivered, as the host says
         self.undelivered: frozenset[int] = frozenset()  # numbers of what the last turn has left
         self._cancel_reason = ""

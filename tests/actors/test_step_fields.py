@@ -8,7 +8,7 @@ import logging
 
 import pytest
 from support.hosting import gate, hosted, until
-from support.steps import ACTIVITIES, add, replayed_alike, run_alike, steps_of
+from support.steps import ACTIVITIES, Replayed, add, replayed_alike, run_alike, steps_of
 
 from everact import workflow
 from everact.journal.memory_store import MemoryJournal
@@ -344,3 +344,69 @@ async def test_an_annotation_that_names_nothing_is_said_to_be_the_cause(caplog):
         "; its annotation 'Nowhere' could not be resolved. To make it one, annotate the field"
         in record.message
     )
+
+
+# --- beside other things that a run does
+
+
+@workflow.defn
+class Kid:
+    @workflow.run
+    async def run(self, n: int) -> int:
+        return n + await add(n)
+
+
+@workflow.defn
+class Rich:
+    """A step that starts a child, publishes, and draws; another beside a child."""
+
+    def __init__(self) -> None:
+        self.sums: list[int] = []
+
+    @workflow.run
+    async def run(self, rounds: int) -> list[int]:
+        await self.work(1)
+        beside = await workflow.start_child_workflow(Kid.run, 10)
+        await self.work(2)
+        self.sums.append(await beside)
+        await self.work(3)
+        workflow.publish("end", len(self.sums))
+        if rounds:
+            await self.go_on(rounds)
+        return self.sums
+
+    @workflow.step
+    async def work(self, n: int) -> None:
+        self.sums.append(await workflow.execute_child_workflow(Kid.run, n))
+        workflow.publish(f"work {n}", self.sums)
+        workflow.publish("dropped", None if n == 2 else n)
+        self.sums.append(workflow.random("sums").randint(0, 0))
+
+    @workflow.step
+    async def go_on(self, rounds: int) -> None:
+        await add(1)
+        workflow.continue_as_new(rounds - 1)
+
+
+async def test_children_published_values_and_the_next_run():
+    async with hosted(MemoryJournal(), Rich, Kid, activities=ACTIVITIES) as runtime:
+        handle = await runtime.spawn(Rich.run, 1, id="rich")
+        assert await handle.result() == [3, 0, 5, 0, 21, 7, 0]
+        first = await handle.fetch_history()
+        last = await runtime.ref("rich", Rich).fetch_history()
+        assert (await runtime.ref("rich").describe()).published == {
+            "work 1": [3],
+            "work 2": [3, 0, 5],
+            "work 3": [3, 0, 5, 0, 21, 7],
+            "dropped": 3,
+            "end": 7,
+        }
+    ends = [("work", "completed", True), ("work", "completed", False), ("work", "completed", True)]
+    assert steps_of(last) == ends
+    assert steps_of(first) == [*ends, ("go_on", "cancelled", False)]
+    for history in (first, last):
+        records = history.records
+        jumped, whole = (
+            Replayed(Rich, ACTIVITIES, records, jump=jump, workflows=[Kid]) for jump in (True, False)
+        )
+        assert (jumped.fields, jumped.counters) == (whole.fields, whole.counters)

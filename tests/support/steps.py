@@ -23,9 +23,11 @@ class Replayed:
         delivered: How many events its code was given.
     """
 
-    def __init__(self, cls, activities, records, jump=True):
+    def __init__(self, cls, activities, records, jump=True, workflows=()):
         known = {d.name: d for d in map(activity_definition, activities)}
-        instance = WorkflowInstance(workflow_definition(cls), known, PayloadConverter())
+        types = {d.name: d for d in map(workflow_definition, (cls, *workflows))}
+        definition = workflow_definition(cls)
+        instance = WorkflowInstance(definition, known, PayloadConverter(), workflows=types)
         self.delivered = 0
         turn = WorkflowInstance.turn
 
@@ -48,6 +50,7 @@ class Replayed:
             instance.handlers.delivered,
             list(instance.handlers._kept),
             instance.memo,
+            instance.published,
         )
         self.outcome = instance.outcome
         instance.discard()
