@@ -43,10 +43,10 @@ class Stepped:
         await self.plain()  # type: ignore[call-arg]
         await self.plain(5, note="x")  # type: ignore[call-arg]
         number: int = await self.plain(5)  # type: ignore[assignment]
-        name: int = self.by_name["a"] + "b"  # type: ignore[operator]
+        _name: int = self.by_name["a"] + "b"  # type: ignore[operator]
         await workflow.wait_for_signal(5)  # type: ignore[call-overload]
         await workflow.wait_for_signal(Stepped.approve, timeout="5")  # type: ignore[call-overload]
         (_one, _two) = await workflow.wait_for_signal(Stepped.approve)  # type: ignore[misc]
         await workflow.race(5, self.plain(1))  # type: ignore[call-overload]
         async with workflow.deadline("soon"):  # type: ignore[arg-type]
-            print(number, name)
+            print(number)
