@@ -153,6 +153,11 @@ class Relations:
         self._turn: list[Any] | None = None
         self._new: set[int] = set()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the code waits for nothing of them."""
+        return not self.children and not self.messages
+
     # --- commands
 
     def _command(self) -> int:

@@ -19,9 +19,7 @@ def add_condition(
     """Let a future wait for a condition; ``place`` is noted in the journal when there is no time limit."""
     future = run.loop.create_future()
     if place is not None:
-        run._waits += 1
-        run._places[future] = run._waits
-        run._outputs.append(ev.ConditionAwaited(place, run._waits))
+        run._places[future] = note_wait(run, place)
     run._conditions[future] = (condition, copy_context())  # what its first check saw, it goes on seeing
     return future
 
@@ -30,7 +28,20 @@ def remove_condition(run: WorkflowInstance, future: asyncio.Future[None]) -> Non
     """Stop checking a condition."""
     run._conditions.pop(future, None)
     wait = run._places.pop(future, None)
-    if wait is not None and not run.loop.discarded:
+    if wait is not None:
+        note_met(run, wait)
+
+
+def note_wait(run: WorkflowInstance, place: str) -> int:
+    """Note a wait without a time limit, for ``describe``; returns its number."""
+    run.waits += 1
+    run._outputs.append(ev.ConditionAwaited(place, run.waits))
+    return run.waits
+
+
+def note_met(run: WorkflowInstance, wait: int) -> None:
+    """Note that it is over."""
+    if not run.loop.discarded:
         run._outputs.append(ev.ConditionMet(wait))
 
 

@@ -12,8 +12,10 @@ from ..journal.payloads import Payload, PayloadConverter
 from .call_codec import CallCodec
 from .dynamic import DynamicCodec, renamed
 from .errors import RegistrationError
+from .object_fields import ObjectFields
 from .options import DEFAULT_ACTIVITY_OPTIONS, ResolvedActivityOptions, check_text
-from .setters import names_a_setter
+from .setters import SETTERS, WAITS, names_one_of
+from .step_definitions import STEP, StepDefinition
 
 MARK = "__everact_mark__"
 DEFINITION = "__everact_definition__"
@@ -30,7 +32,7 @@ class Mark:
     """What a decorator leaves on a method.
 
     Attributes:
-        kind: ``run``, ``init``, ``signal``, ``query`` or ``update``.
+        kind: ``run``, ``init``, ``signal``, ``query``, ``update`` or ``step``.
         name: Name of the handler; empty for one that takes all names without a handler of their own.
         validator: For updates, the validating function.
         owners: For run methods, the workflow types whose main it is.
@@ -65,13 +67,13 @@ def put_mark(fn: Any, kind: str, name: str | None, decorator: str, *, is_dynamic
     if MARK in fn.__dict__:
         raise RegistrationError(
             f"{fn.__qualname__} is already declared as a {fn.__dict__[MARK].kind}; a method is one of "
-            f"run, signal, query, update"
+            f"run, signal, query, update, step"
         )
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise RegistrationError(f"@{decorator}: {fn.__qualname__} is a generator; it must return one value")
     if not any(parameter.kind in _TAKES_SELF for parameter in inspect.signature(fn).parameters.values()):
         raise RegistrationError(f"@{decorator}: {fn.__qualname__} must take self, as any method")
-    if kind == "run" and not inspect.iscoroutinefunction(fn):
+    if kind in ("run", "step") and not inspect.iscoroutinefunction(fn):
         raise RegistrationError(f"@{decorator}: {fn.__qualname__} must be 'async def'")
     if kind == "query" and inspect.iscoroutinefunction(fn):
         raise RegistrationError(
@@ -248,20 +250,28 @@ class WorkflowDefinition:
         retention: How long its runs are kept after their end, microseconds; None is for ever.
         handlers: Declared handlers by kind and name.
         dynamic: By kind, the handler of all names that have none of their own.
-        sets_handlers: Its runs may set handlers themselves, so that signals without one are kept (R25).
+        sets_handlers: Its runs may set handlers or wait for signals, so that signals without a handler are kept (R25).
+        waits_for_signals: Its runs may wait for signals.
+        steps: Its steps by name.
+        fields: The fields of its objects.
+        warned: What was said already of its steps, once in the life of a process.
     """
 
     __slots__ = (
         "cls",
         "codec",
         "dynamic",
+        "fields",
         "handlers",
         "name",
         "on_crash",
         "retention",
         "run",
         "sets_handlers",
+        "steps",
         "takes_args",
+        "waits_for_signals",
+        "warned",
     )
 
     def __init__(self, cls: type[Any], name: str, on_crash: str, retention: int | None) -> None:
@@ -271,7 +281,11 @@ class WorkflowDefinition:
         self.retention = retention
         self.handlers: dict[str, dict[str, HandlerDefinition]] = {"signal": {}, "query": {}, "update": {}}
         self.dynamic: dict[str, HandlerDefinition] = {}
-        self.sets_handlers = names_a_setter(cls)
+        self.sets_handlers = names_one_of(cls, SETTERS)
+        self.waits_for_signals = self.sets_handlers and names_one_of(cls, WAITS)
+        self.steps: dict[str, StepDefinition] = {}
+        self.fields = ObjectFields(cls)
+        self.warned: set[str] = set()
         run: Callable[..., Any] | None = None
         for attribute in dir(cls):
             fn = inspect.getattr_static(cls, attribute, None)
@@ -289,6 +303,8 @@ class WorkflowDefinition:
                     )
                 run = fn
                 mark.owners.append(self)
+            elif mark.kind == "step":
+                self._add_step(fn)
             elif mark.kind != "init":
                 self._add_handler(mark, fn)
         if run is None:
@@ -337,6 +353,16 @@ class WorkflowDefinition:
                     f"{fn.__qualname__} hides the {mark.kind} {base.__qualname__}.{attribute}, which it overrides, "
                     f"and lacks a decorator of its own: put @workflow.{mark.kind} on it"
                 )
+
+    def _add_step(self, fn: Callable[..., Any]) -> None:
+        step: StepDefinition = fn.__dict__[STEP]
+        step.bind(self.cls)
+        if step.name in self.steps:
+            raise RegistrationError(
+                f"workflow class {self.cls.__qualname__} has two steps named {step.name!r}: "
+                f"{self.steps[step.name].fn.__name__} and {fn.__name__}"
+            )
+        self.steps[step.name] = step
 
     def _add_handler(self, mark: Mark, fn: Callable[..., Any]) -> None:
         if not mark.name:

@@ -26,6 +26,7 @@ from .dead_letters import DeadLetter, dead_letter, left_at_the_end
 from .event_coder import EventCoder
 from .failure_conversion import decode_detail
 from .memos import decode_memo
+from .step_info import StepInfo, counts_of, steps_of
 
 E = TypeVar("E", bound=ev.Event)
 
@@ -199,6 +200,8 @@ class WorkflowDescription(WorkflowSummary):
         messages: What it has sent to other runs that is not answered, a line each.
         cancel_reason: What was given with the request to cancel it; None when nobody has asked.
         terminate_reason: What was given when it was terminated; None when it was not.
+        steps: The newest 50 steps that have ended, in the order of their ends, then those that run.
+        step_counts: How many steps have ended, by status.
     """
 
     pending_activities: tuple[PendingActivityInfo, ...]
@@ -228,6 +231,14 @@ class WorkflowDescription(WorkflowSummary):
     deadline: datetime | None = None
     cancel_reason: str | None = None
     terminate_reason: str | None = None
+    steps: tuple[StepInfo, ...] = ()
+    step_counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def current_step(self) -> str | None:
+        """Name of the step that began last and still runs."""
+        running = [step.name for step in self.steps if step.ended_at is None]
+        return running[-1] if running else None
 
     @property
     def waiting_on(self) -> str:
@@ -235,7 +246,9 @@ class WorkflowDescription(WorkflowSummary):
         waits = [] if self.begins_at is None else [f"its time to begin, {self.begins_at:%Y-%m-%d %H:%M:%S}"]
         waits += [f"activity {a.activity_type} (attempt {a.attempt})" for a in self.pending_activities]
         waits += [f"timer until {t:%Y-%m-%d %H:%M:%S}" for t in self.timers]
-        waits += [f"condition at {place}" for place in self.conditions]
+        waits += [
+            place if place.startswith("signal ") else f"condition at {place}" for place in self.conditions
+        ]
         waits += [f"child {child.workflow_id}" + _aside(child.status) for child in self.children[:NAMED]]
         if self.child_count > NAMED:
             waits.append(f"{self.child_count - NAMED:,} more children")
@@ -349,6 +362,8 @@ def observe(state: RunState) -> Observation:
         deadline=utc(limit) if is_open and limit else None,
         cancel_reason=None if state.cancel is None else state.cancel.reason,
         terminate_reason=state.outcome.reason if type(state.outcome) is ev.WorkflowTerminated else None,
+        steps=steps_of(state.steps),
+        step_counts=counts_of(state.steps),
     )
     return Observation(
         about,

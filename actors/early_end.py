@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
@@ -10,7 +12,7 @@ from .context import current_instance
 from .options import check_text
 
 if TYPE_CHECKING:
-    from .workflow_instance import WorkflowInstance
+    from .workflow_instance import Delivery, WorkflowInstance
 
 
 def complete(result: Any = None) -> None:
@@ -77,4 +79,38 @@ def throw_cancel(instance: WorkflowInstance) -> None:
     if waiter is not None and waiter.done():
         main.cancel()  # its wake-up is under way: the throw takes its place
     elif not main.done():
-        instance._cancel_main()
+        cancel_main(instance)
+
+
+def deliver_cancel(instance: WorkflowInstance, delivery: Delivery) -> None:
+    """Somebody has asked the run to cancel itself."""
+    event = delivery.event
+    assert isinstance(event, ev.CancelRequested)
+    if not instance.cancel_requested:  # its own code may have been first
+        instance.cancel_requested = True
+        instance._cancel_reason = event.reason
+        cancel_main(instance)
+
+
+def cancel_main(instance: WorkflowInstance) -> None:
+    """Cancel what main waits for; when that swallows the cancel, it is main's turn at its next await (R10)."""
+    main = instance.main
+    assert main is not None
+    waiter = main._fut_waiter  # type: ignore[attr-defined]
+    main.cancel()
+    if waiter is not None and not waiter.cancelled():
+        waiter.add_done_callback(partial(_cancel_passed, instance))
+    else:
+        instance.cancel_seen = True
+
+
+def _cancel_passed(instance: WorkflowInstance, waiter: asyncio.Future[Any]) -> None:
+    # Called after main's own step, which the same future has woken.
+    main = instance.main
+    assert main is not None
+    swallowed = not waiter.cancelled() and not isinstance(waiter._exception, asyncio.CancelledError)
+    if swallowed and not main.done():
+        main.uncancel()
+        cancel_main(instance)
+    else:
+        instance.cancel_seen = True

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from asyncio import _get_running_loop, _set_running_loop
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Protocol, Self
@@ -35,6 +35,7 @@ __all__ = [
 _Task = asyncio.Task
 _Future = asyncio.Future
 _EMPTY_CONTEXT = Context()
+_NO_HANDLES: Iterator[Any] = iter(())
 _NESTED = "a turn of this workflow loop is already running"
 
 
@@ -125,7 +126,17 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         discarded: Whether ``discard()`` was called.
     """
 
-    __slots__ = ("_created", "_failed", "_generators", "_outer", "_ready", "_refusals", "_tasks", "host")
+    __slots__ = (
+        "_created",
+        "_failed",
+        "_generators",
+        "_outer",
+        "_ready",
+        "_refusals",
+        "_rest",
+        "_tasks",
+        "host",
+    )
 
     discarded: ClassVar[bool] = False
 
@@ -133,6 +144,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.host = host
         # A list, emptied by turns: an empty deque takes 760 bytes.
         self._ready: list[Handle] = []
+        self._rest: Iterator[Handle] = _NO_HANDLES  # what is left of those that are being called
         # Every task that is not done, with its number, oldest first. Strong references: asyncio's are weak,
         # and a task that waits for a future nobody else holds would be collected.
         self._tasks: dict[asyncio.Task[Any], int] = {}
@@ -179,7 +191,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if self._outer is None:
             raise RuntimeError("run_until_idle() is called inside a turn: use 'with loop:'")
         while self._ready:
-            rest = iter(self._ready)
+            rest = self._rest = iter(self._ready)
             self._ready = []
             for handle in rest:
                 try:

@@ -8,6 +8,7 @@ from ..journal import child_events as ce
 from ..journal import events as ev
 from ..journal.coded_fields import what
 from ..journal.fold import RunState
+from ..journal.step_events import StepAttemptFailed, StepCompleted, StepFailed
 from .definitions import ActivityDefinition, WorkflowDefinition
 
 
@@ -54,5 +55,9 @@ def about(
         case ce.ChildCompleted() | ce.ChildFailed():
             child = state.children.get(event.command)
             return (what(event) if child is None else f"child workflow {child.workflow_type}"), ()
+        case StepAttemptFailed() | StepCompleted() | StepFailed():
+            step = None if state.steps is None else state.steps.running.get(event.command)
+            owner = f"a step of workflow {state.started.workflow_type}" if state.started else what(event)
+            return (owner if step is None else f"step {step.name}"), ()
         case _:
             return what(event) if state.started is None else f"workflow {state.started.workflow_type}", ()

@@ -19,6 +19,7 @@ from .errors import QueryFailedError, RegistrationError, UnknownHandlerError, Up
 from .event_loop import TurnAborted
 from .failure_conversion import failure_of
 from .mailbox import Query
+from .signal_waits import SignalQueues
 
 if TYPE_CHECKING:
     from .workflow_instance import Delivery, WorkflowInstance
@@ -34,15 +35,24 @@ class MessageHandlers:
 
     Attributes:
         running: How many async handlers have not ended.
+        own: Handlers that the run has set itself, by kind and name.
+        delivered: How many messages have come.
     """
 
-    __slots__ = ("_kept", "_own", "_run", "running")
+    __slots__ = ("_kept", "_queues", "_run", "delivered", "own", "running")
 
     def __init__(self, run: WorkflowInstance) -> None:
         self._run = run
-        self._own: dict[tuple[str, str | None], HandlerDefinition] = {}
+        self.own: dict[tuple[str, str | None], HandlerDefinition] = {}
         self._kept: dict[int, Delivery] = {}
+        self._queues: SignalQueues | None = None  # hardly any run waits for signals
         self.running = 0
+        self.delivered = 0
+
+    @property
+    def has_own_messages(self) -> bool:
+        """Whether the run has set handlers that change it: functions that may hold what no checkpoint does."""
+        return any(kind != "query" for kind, _name in self.own)
 
     # --- handlers that the run sets itself
 
@@ -72,9 +82,9 @@ class MessageHandlers:
                 f"this name, in a method of the class"
             )
         if fn is None:
-            self._own.pop((kind, name), None)
+            self.own.pop((kind, name), None)
             return
-        self._own[kind, name] = own_handler(kind, name, fn, validator, definition.name)
+        self.own[kind, name] = own_handler(kind, name, fn, validator, definition.name)
         if kind == "signal":
             for number, delivery in list(self._kept.items()):
                 event = delivery.event
@@ -87,7 +97,7 @@ class MessageHandlers:
     def find(self, kind: str, name: str) -> HandlerDefinition | None:
         """The handler of a message: the run's own, the declared one, or one for all names."""
         definition = self._run._definition
-        own = self._own
+        own = self.own
         if own:
             found = own.get((kind, name)) or definition.handlers[kind].get(name) or own.get((kind, None))
         else:
@@ -102,7 +112,7 @@ class MessageHandlers:
         self._run._outputs.append(ev.SignalKept(delivery.number, name))
 
     def _names(self, kind: str) -> list[str]:
-        own = [name for of_kind, name in self._own if of_kind == kind and name is not None]
+        own = [name for of_kind, name in self.own if of_kind == kind and name is not None]
         return [*self._run._definition.handlers[kind], *own]
 
     # --- deliveries
@@ -111,11 +121,14 @@ class MessageHandlers:
         """Deliver a signal."""
         event = delivery.event
         assert isinstance(event, ev.SignalReceived)
+        self.delivered += 1
         try:
             handler = self._run._definition.handlers["signal"].get(event.name)  # the common case first
-            if handler is None or self._own:
+            if handler is None or self.own:
                 handler = self.find("signal", event.name)
             if handler is None:
+                if self._queues is not None and self._queues.give(event.name, delivery):
+                    return
                 if self._run._definition.sets_handlers:
                     self._keep(delivery, event.name)
                     return
@@ -128,6 +141,8 @@ class MessageHandlers:
                 self._run.loop.create_task(coroutine, name=f"signal {handler.name}")
             else:
                 handler.fn(self._run._object, *args)
+            if self._run._definition.waits_for_signals:
+                self.queues().was_handled(event.name, delivery)
         except _NOT_ITS_OWN:
             raise
         except ContinueAsNewError as error:
@@ -136,6 +151,8 @@ class MessageHandlers:
             self._failed(delivery.number, event.name, error)
 
     def _failed(self, number: int, name: str, error: BaseException) -> None:
+        if self._queues is not None:
+            self._queues.forget(number)
         self._run._outputs.append(ev.HandlerFailed(number, failure_of(error, self._run._converter), name))
 
     async def _signal_handler(self, number: int, name: str, handler: Any) -> None:
@@ -154,6 +171,7 @@ class MessageHandlers:
         """Deliver an update; one that was journalled before meets its validator now."""
         event = delivery.event
         assert isinstance(event, ev.UpdateReceived)
+        self.delivered += 1
         number = delivery.number
         if delivery.was_received:
             refusal = self._validate(event)
@@ -207,6 +225,54 @@ class MessageHandlers:
         if handler is None:
             raise UnknownHandlerError(kind, name, self._run._definition.name, self._names(kind))
         return handler
+
+    # --- signals that the run waits for
+
+    def queues(self) -> SignalQueues:
+        """Who waits for what."""
+        if self._queues is None:
+            self._queues = SignalQueues()
+        return self._queues
+
+    def take(self, name: str) -> Delivery | None:
+        """The oldest signal of a name that nobody has taken."""
+        for number, delivery in self._kept.items():
+            assert isinstance(delivery.event, ev.SignalReceived)
+            if delivery.event.name == name:
+                return self._kept.pop(number)
+        return None if self._queues is None else self._queues.take_handled(name)
+
+    def arguments(self, delivery: Delivery) -> list[Any]:
+        """The arguments of a signal, as its handler declares them."""
+        event = delivery.event
+        assert isinstance(event, ev.SignalReceived)
+        handler = self.find("signal", event.name)
+        if handler is None or not handler.name:
+            return [self._run._converter.decode(payload) for payload in event.args]
+        return handler.decode_args(self._run._converter, event)
+
+    # --- messages that came while a step ran whose body a replay does not run again
+
+    def skip(self, delivery: Delivery) -> None:
+        """A message was delivered."""
+        self.delivered += 1
+        event = delivery.event
+        if (
+            self._run._definition.waits_for_signals
+            and type(event) is ev.SignalReceived
+            and self.find("signal", event.name) is not None
+        ):
+            self.queues().was_handled(event.name, delivery)
+
+    def skip_kept(self, delivery: Delivery) -> None:
+        """A signal was kept for later."""
+        self._kept[delivery.number] = delivery
+
+    def skip_gone(self, number: int) -> None:
+        """A signal was taken, or its handler has failed."""
+        self._kept.pop(number, None)
+        if self._queues is not None:
+            self._queues.forget(number)
 
     # --- read-only calls, between turns
 

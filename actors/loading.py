@@ -48,7 +48,8 @@ def load_code(actor: WorkflowActor) -> WorkflowInstance:
         if (
             replay is None
         ):  # what was journalled since it began was only received: no turn has been without it
-            replay = actor.replay = Replay(_new_instance(actor), _records(actor))
+            unfinished = () if state.steps is None else frozenset(state.steps.running)
+            replay = actor.replay = Replay(_new_instance(actor), _records(actor), unfinished)
         shard.marks.begin(REPLAY, actor, replay.number)
         try:
             is_done = replay.go_on(shard.clock)

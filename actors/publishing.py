@@ -68,6 +68,16 @@ def _record(instance: WorkflowInstance, key: str, payload: Payload | None) -> No
     instance._outputs.append(ev.ValuePublished(key, payload))
 
 
+def published_before(instance: WorkflowInstance, event: ev.ValuePublished) -> None:
+    """Take note of what code has published that a replay does not run again."""
+    if instance.published is None:
+        instance.published = {}
+    if event.value is None:
+        instance.published.pop(event.key, None)
+    else:
+        instance.published[event.key] = len(event.value.data)
+
+
 def check_key(key: object) -> str:
     """Return a proper key of a published value.
 

@@ -17,27 +17,56 @@ _Drawn = tuple[str, int, int, str]
 
 #: Streams of ``workflow.random(name)`` have this before their names; that of ``workflow.uuid4()`` has none.
 NAMED = "random/"
+#: What the generator draws at a time, in bits.
+_WORD = 32
 
 
 class DrawnRandom(random.Random):
-    """A generator whose every draw is noted: all its methods draw by one of these two."""
+    """A generator whose every draw is noted: all its methods draw by one of these two.
+
+    Attributes:
+        words: How many words of 32 bits it has drawn; -1 once it was seeded anew, and nobody can say.
+    """
+
+    words: int
 
     def __init__(self, seed: str | None = None, stream: str = "", note: Note | None = None) -> None:
         self._stream = stream
         self._note = note
         super().__init__(seed)
+        self.words = 0
 
     def random(self) -> float:
         """A number from 0 up to, but not including, 1."""
         if self._note is not None:
             self._note(self._stream)
+        self.words += 2 if self.words >= 0 else 0
         return super().random()
 
     def getrandbits(self, k: int, /) -> int:
         """A number of ``k`` random bits."""
         if self._note is not None:
             self._note(self._stream)
-        return super().getrandbits(k)
+        drawn = super().getrandbits(k)
+        self.words += -(-k // _WORD) if self.words >= 0 else 0
+        return drawn
+
+    def seed(self, *args: Any, **kwargs: Any) -> None:
+        """As ``random.Random.seed``."""
+        super().seed(*args, **kwargs)
+        self.words = -1
+
+    def setstate(self, state: Any) -> None:
+        """As ``random.Random.setstate``."""
+        super().setstate(state)
+        self.words = -1
+
+    def go_to(self, words: int, spare: float | None) -> None:
+        """Draw on, unnoted, until so many words are drawn; ``spare`` is the number that ``gauss`` keeps."""
+        if words > self.words >= 0:
+            super().getrandbits(_WORD * (words - self.words))
+            self.words = words
+        self.gauss_next = spare
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy is the code's own: it begins where this one is, and nobody counts its draws.
@@ -58,12 +87,16 @@ class Randomness:
         self._streams: dict[str, DrawnRandom] = {}
         self._note = note
 
-    def stream(self, name: str, seed: str) -> random.Random:
+    def stream(self, name: str, seed: str) -> DrawnRandom:
         """The stream of this name; a new one begins with ``seed``."""
         rng = self._streams.get(name)
         if rng is None:
             rng = self._streams[name] = DrawnRandom(seed, name, self._note)
         return rng
+
+    def positions(self) -> dict[str, tuple[int, float | None]]:
+        """How far each stream is: words drawn, and the spare number of ``gauss``."""
+        return {name: (rng.words, rng.gauss_next) for name, rng in self._streams.items()}
 
 
 class Draws:
@@ -127,6 +160,11 @@ class DrawComparison:
                 _together(wanted, repeat(""), shifted, until), _together(got, places, shifted, until)
             )
         self._before.update(_totals(wanted))
+
+    def pass_by(self, recorded: ev.RandomDrawn | None) -> None:
+        """A turn of which only parts were run, or nothing."""
+        if recorded is not None:
+            self._before.update(_totals(recorded.draws))
 
     def _difference(self, wanted: list[_Drawn], got: list[_Drawn]) -> str:
         before = self._before.copy()

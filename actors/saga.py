@@ -22,6 +22,7 @@ from .saga_steps import (
     StepFuture,
     check_step_name,
 )
+from .step_context import outlives_step
 from .typing import R, Ts
 
 Cs = TypeVarTuple("Cs")
@@ -240,6 +241,7 @@ class Saga(SagaBlock):
         if run.loop.discarded:
             return run.loop.refuse()
         self._check_open("run()")
+        outlives_step(self)
         decode: Decode | None = None
         if isinstance(activity, str):
             definition = run.activity_named(activity)
@@ -301,6 +303,7 @@ class Saga(SagaBlock):
             RuntimeError: The saga's block is not entered yet, or left.
         """
         self._check_open("add_compensation()")
+        outlives_step(self)
         if name is None:
             name = (
                 compensation

@@ -14,6 +14,7 @@ from .errors import SagaCompensationError
 from .saga_compensation import Compensator, is_bug, sagas_of
 from .saga_order import Order, in_groups
 from .saga_steps import Compensation, FailurePolicy, StepFuture
+from .step_context import outlives_step
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
@@ -186,6 +187,7 @@ class SagaBlock:
             if outer is not None and outer.is_open:
                 self._state = "closed"
                 outer._done += self._done
+                outlives_step(outer)
                 return
             if outer is None:
                 self._state = "closed"

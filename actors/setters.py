@@ -9,8 +9,10 @@ from typing import Any
 
 from .context import current_instance
 
-#: The functions below, as a class's code names them.
-SETTERS = frozenset(["set_signal_handler", "set_query_handler", "set_update_handler"])
+#: What waits for signals, as a class's code names it.
+WAITS = frozenset(["wait_for_signal"])
+#: It, and the functions below: a run whose class names any of them may want signals that have no handler yet.
+SETTERS = frozenset(["set_signal_handler", "set_query_handler", "set_update_handler"]) | WAITS
 
 
 def set_signal_handler(name: str | None, handler: Callable[..., Awaitable[None] | None] | None) -> None:
@@ -56,17 +58,17 @@ def set_update_handler(
     current_instance("set_update_handler()").handlers.set("update", name, handler, validator)
 
 
-def names_a_setter(cls: type[Any]) -> bool:
+def names_one_of(cls: type[Any], names: frozenset[str]) -> bool:
     """Whether a method of the class, or of a base, names one of these functions."""
     for base in cls.__mro__:
         for attribute in vars(base).values():
             fn = attribute.__func__ if isinstance(attribute, staticmethod | classmethod) else attribute
-            if inspect.isfunction(fn) and _names(inspect.unwrap(fn).__code__):
+            if inspect.isfunction(fn) and _names(inspect.unwrap(fn).__code__, names):
                 return True
     return False
 
 
-def _names(code: CodeType) -> bool:
-    if not SETTERS.isdisjoint(code.co_names):
+def _names(code: CodeType, names: frozenset[str]) -> bool:
+    if not names.isdisjoint(code.co_names):
         return True
-    return any(isinstance(inner, CodeType) and _names(inner) for inner in code.co_consts)
+    return any(isinstance(inner, CodeType) and _names(inner, names) for inner in code.co_consts)

@@ -129,7 +129,13 @@ def _upsert_memo(instance: WorkflowInstance, memo: Mapping[str, Any]) -> None:
     gone, _ = encode_memo(instance._converter, {name: None for name, value in memo.items() if value is None})
     if instance.loop.discarded or not memo:
         return
-    instance._outputs.append(ev.MemoUpserted(names + gone, values))
-    instance.memo.update(zip(names, values, strict=True))
-    for name in gone:
+    event = ev.MemoUpserted(names + gone, values)
+    instance._outputs.append(event)
+    remember(instance, event)
+
+
+def remember(instance: WorkflowInstance, event: ev.MemoUpserted) -> None:
+    """Let notes of the run have the values that it has decided."""
+    instance.memo.update(zip(event.names, event.memo, strict=False))
+    for name in event.names[len(event.memo) :]:
         instance.memo.pop(name, None)

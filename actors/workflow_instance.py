@@ -18,9 +18,11 @@ from ..journal import events as ev
 from ..journal.child_events import HEARD
 from ..journal.errors import PayloadDecodeError
 from ..journal.payloads import Payload, PayloadConverter
+from ..journal.step_events import StepCompleted, StepFailed
 from .answers import deliver_failure, deliver_result, fire_timer
 from .asyncio_discard import TurnCrashed
 from .asyncio_forbidden import read_only
+from .checkpoints import StepReplay, arrive
 from .child_commands import Relations, relations_of
 from .commands import CommandFuture, Decode, DurableTimer
 from .conditions import wake_conditions
@@ -28,13 +30,13 @@ from .context import in_main
 from .continuation import ContinueAsNewError, RunEnds
 from .definitions import ActivityDefinition, WorkflowDefinition
 from .dynamic import not_registered
-from .early_end import throw_cancel
+from .early_end import deliver_cancel, throw_cancel
 from .errors import ActivityNotRegisteredError
 from .event_loop import WorkflowLoop
 from .handlers import MessageHandlers
 from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
-from .randomness import Draws, Randomness
+from .randomness import DrawnRandom, Draws, Randomness
 from .run_end import WorkflowCrashedError, close, end_by_handler, end_run, failed_outcome
 from .saga_compensation import RunSagas
 from .turn_guard import Guard
@@ -81,7 +83,6 @@ class WorkflowInstance:
         "_places",
         "_randoms",
         "_reading_randoms",
-        "_waits",
         "_wall",
         "cancel_requested",
         "cancel_seen",
@@ -91,6 +92,7 @@ class WorkflowInstance:
         "handlers",
         "has_diverged",
         "history_length",
+        "is_crowded",
         "logs",
         "loop",
         "memo",
@@ -107,8 +109,10 @@ class WorkflowInstance:
         "sagas",
         "started",
         "started_at",
+        "steps",
         "timers",
         "undelivered",
+        "waits",
         "workflows",
     )
 
@@ -143,8 +147,10 @@ class WorkflowInstance:
         self.memo: dict[str, Payload] = {}
         self.published: dict[str, int] | None = None  # sizes by key; most runs publish nothing
         self.handlers: MessageHandlers = MessageHandlers(self)
-        self.cancel_requested = False
-        self.cancel_seen = False  # it was thrown into main
+        self.is_crowded = False  # several events are delivered in this turn
+        self.steps: StepReplay | None = None  # made by a replay that meets one
+        self.cancel_requested: bool = False
+        self.cancel_seen: bool = False  # it was thrown into main
         self.history_length = 0  # events up to the one that is delivered, as the host says
         self.undelivered: frozenset[int] = frozenset()  # numbers of what the last turn has left
         self._cancel_reason = ""
@@ -154,7 +160,7 @@ class WorkflowInstance:
         self._outputs: list[Any] = []
         self._conditions: dict[asyncio.Future[None], tuple[Callable[[], object], Context]] = {}
         self._places: dict[asyncio.Future[None], int] = {}
-        self._waits = 0
+        self.waits = 0
         self._randoms: Randomness | None = None
         self._reading_randoms: Randomness | None = None
         self.draws: Draws | None = None  # of the present turn
@@ -193,6 +199,7 @@ class WorkflowInstance:
                     if type(deliveries[0].event) is ev.WorkflowStarted:
                         self._first_turn(deliveries)
                     else:
+                        self.is_crowded = len(deliveries) > 1
                         for delivery in deliveries:
                             _DELIVER[type(delivery.event)](self, delivery)
                             self.loop.run_until_idle()
@@ -291,34 +298,6 @@ class WorkflowInstance:
     def _deliver_released(self, _delivery: Delivery) -> None:
         if self.sagas is not None:
             self.sagas.released()
-
-    def _deliver_cancel(self, delivery: Delivery) -> None:
-        event = delivery.event
-        assert isinstance(event, ev.CancelRequested)
-        if not self.cancel_requested:  # its own code may have been first
-            self.cancel_requested = True
-            self._cancel_reason = event.reason
-            self._cancel_main()
-
-    def _cancel_main(self) -> None:
-        """Cancel what main waits for; when that swallows the cancel, it is main's turn at its next await (R10)."""
-        assert self._main is not None
-        waiter = self._main._fut_waiter  # type: ignore[attr-defined]
-        self._main.cancel()
-        if waiter is not None and not waiter.cancelled():
-            waiter.add_done_callback(self._cancel_passed)
-        else:
-            self.cancel_seen = True
-
-    def _cancel_passed(self, waiter: asyncio.Future[Any]) -> None:
-        # Called after main's own step, which the same future has woken.
-        assert self._main is not None
-        swallowed = not waiter.cancelled() and not isinstance(waiter._exception, asyncio.CancelledError)
-        if swallowed and not self._main.done():
-            self._main.uncancel()
-            self._cancel_main()
-        else:
-            self.cancel_seen = True
 
     # --- what workflow code calls
 
@@ -445,12 +424,15 @@ class WorkflowInstance:
 
     def random(self, stream: str) -> random.Random:
         """A named stream of random numbers, the same in each replay; queries get one of their own."""
-        run = self.started.run_id
         if self.read_only:
             self._reading_randoms = self._reading_randoms or Randomness()
-            return self._reading_randoms.stream(stream, f"{run}/query/{self.now}/{stream}")
+            return self._reading_randoms.stream(stream, f"{self.started.run_id}/query/{self.now}/{stream}")
+        return self.stream(stream)
+
+    def stream(self, name: str) -> DrawnRandom:
+        """A stream of the run's own."""
         self._randoms = self._randoms or Randomness(self._note_draw)
-        return self._randoms.stream(stream, f"{run}/{stream}")
+        return self._randoms.stream(name, f"{self.started.run_id}/{name}")
 
     def _record_draws(self) -> None:
         if self.draws is not None:
@@ -485,9 +467,11 @@ _DELIVER: dict[type, _Deliver] = {
     ev.ActivityFailed: deliver_failure,
     ev.ActivityCancelled: deliver_result,
     ev.TimerFired: fire_timer,
-    ev.CancelRequested: WorkflowInstance._deliver_cancel,
+    ev.CancelRequested: deliver_cancel,
     ev.RunReleased: WorkflowInstance._deliver_released,
     ev.SignalReceived: lambda run, delivery: run.handlers.signal(delivery),
     ev.UpdateReceived: lambda run, delivery: run.handlers.update(delivery),
+    StepCompleted: arrive,
+    StepFailed: arrive,
     **dict.fromkeys(HEARD, lambda run, delivery: relations_of(run).heard(delivery.event)),
 }

@@ -23,6 +23,7 @@ from .actors.handles import ActorRef, WorkflowHandle
 from .actors.listing import WorkflowListing, WorkflowPage
 from .actors.options import RetryPolicy, WatchdogLimits
 from .actors.runtime import Runtime
+from .actors.step_info import StepInfo
 from .actors.updates import UpdateHandle
 from .cluster.client import Client
 from .cluster.door import open_door as _open_door
@@ -44,6 +45,7 @@ __all__ = [
     "HistoryEvent",
     "RetryPolicy",
     "Runtime",
+    "StepInfo",
     "UpdateHandle",
     "WatchdogLimits",
     "WorkflowDescription",

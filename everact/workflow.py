@@ -23,11 +23,15 @@ from .actors.continuation import (
 )
 from .actors.dynamic import payload_converter
 from .actors.early_end import cancel, complete
+from .actors.object_fields import transient
 from .actors.publishing import publish
+from .actors.races import Won, deadline, race
 from .actors.saga import Saga, saga
 from .actors.saga_steps import SagaStepOptions
 from .actors.setters import set_query_handler, set_signal_handler, set_update_handler
 from .actors.side_effects import memo, side_effect, upsert_memo
+from .actors.signal_waits import wait_for_signal
+from .actors.steps import step
 from .actors.typing import ActivityHandle
 from .actors.workflow import (
     all_handlers_finished,
@@ -66,12 +70,14 @@ __all__ = [
     "ParentClosePolicy",
     "Saga",
     "SagaStepOptions",
+    "Won",
     "WorkflowInfo",
     "all_handlers_finished",
     "cancel",
     "cancellation_requested",
     "complete",
     "continue_as_new",
+    "deadline",
     "defn",
     "execute_activity",
     "execute_activity_method",
@@ -90,6 +96,7 @@ __all__ = [
     "payload_converter",
     "publish",
     "query",
+    "race",
     "random",
     "run",
     "saga",
@@ -103,11 +110,14 @@ __all__ = [
     "start_activity",
     "start_child_workflow",
     "start_detached",
+    "step",
     "time",
+    "transient",
     "update",
     "upsert_memo",
     "uuid4",
     "wait_condition",
     "wait_for_children",
+    "wait_for_signal",
     "with_options",
 ]

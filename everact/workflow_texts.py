@@ -14,6 +14,7 @@ from .journal_commands import _printable, _say
 if TYPE_CHECKING:
     from .actors.descriptions import History, WorkflowDescription, WorkflowSummary
     from .actors.listing import WorkflowPage
+    from .actors.step_info import StepInfo
 
 __all__ = ["ListPrinter", "print_description", "print_history"]
 
@@ -128,6 +129,8 @@ def print_description(seen: WorkflowDescription) -> None:
         ("waiting on", "" if seen.closed_at else seen.waiting_on),
         ("cancel requested", seen.cancel_reason or "yes" if seen.cancel_requested else ""),
         ("terminated", "" if seen.terminate_reason is None else seen.terminate_reason or "no reason given"),
+        ("steps", ", ".join(f"{count} {status}" for status, count in sorted(seen.step_counts.items()))),
+        *(("step", _step(step)) for step in seen.steps if step.ended_at is None),
         ("children", f"{seen.child_count:,} open" if seen.child_count else ""),
         *(("child", f"{c.workflow_id} ({c.workflow_type}, {c.status})") for c in seen.children),
         ("backlog", seen.backlog or ""),
@@ -152,6 +155,13 @@ def _value(value: Any) -> str:
 
     text = msgspec.json.encode(value, enc_hook=repr).decode()
     return text if len(text) <= FIELDS else f"{text[: FIELDS - 3]}..."
+
+
+def _step(step: StepInfo) -> str:
+    """A step that runs."""
+    tried = f", attempt {step.attempt}" if step.attempt > 1 else ""
+    waits = f", which begins at {_time(step.next_attempt_at)}" if step.next_attempt_at else ""
+    return f"{step.name} since {_time(step.started_at)}{tried}{waits}"
 
 
 def print_history(found: History) -> None:

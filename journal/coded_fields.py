@@ -15,6 +15,7 @@ from . import events as ev
 from .failures import Failure
 from .payloads import Payload
 from .saga_events import CompensationEscalated, CompensationFailed
+from .step_events import StepAttemptFailed, StepCompleted, StepFailed
 
 E = TypeVar("E", bound=ev.Event)
 
@@ -46,6 +47,9 @@ CODED_FIELDS: dict[type[ev.Event], tuple[str, ...]] = {
     ce.ChildCompleted: ("result",),
     ce.ChildFailed: ("failure",),
     ev.WorkflowContinuedAsNew: ("args", "memo", "headers"),
+    StepAttemptFailed: ("failure",),
+    StepCompleted: ("failure", "result", "fields"),
+    StepFailed: ("failure", "fields"),
 }
 #: What one of several values in a field is called, where it is no argument.
 _PLACES = {"memo": "memo value", "details": "heartbeat detail", "last_result": "the last result"}
@@ -72,6 +76,7 @@ def map_event(event: E, swap: Swap, names: Sequence[str] = ()) -> E:
     fields = CODED_FIELDS.get(type(event))
     if fields is None:
         return event
+    names = getattr(event, "field_names", names)
     return msgspec.structs.replace(
         event, **{name: _map(name, getattr(event, name), swap, names) for name in fields}
     )
@@ -90,6 +95,11 @@ def _map(name: str, value: Any, swap: Swap, names: Sequence[str]) -> Any:
         return tuple([ev.Header(one.name, swap(one.value, f"header {one.name!r}")) for one in value])
     if name in _PLACES:
         return tuple(swap(payload, f"{_PLACES[name]} {index}") for index, payload in enumerate(value, 1))
+    if name == "fields":
+        return tuple(
+            swap(payload, f"field {names[index]!r}" if index < len(names) else f"field {index + 1}")
+            for index, payload in enumerate(value)
+        )
     return tuple(
         swap(payload, f"argument {names[index]!r}" if index < len(names) else f"argument {index + 1}")
         for index, payload in enumerate(value)
@@ -171,5 +181,7 @@ def what(event: ev.Event) -> str:
             return f"the side effect of command {event.command}"
         case CompensationFailed() | CompensationEscalated():
             return f"the compensation of step {event.name}"
+        case StepAttemptFailed() | StepCompleted() | StepFailed():
+            return f"the step of command {event.command}"
         case _:
             return "the workflow"

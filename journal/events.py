@@ -29,6 +29,7 @@ from .saga_events import (
     CompensationFailed,
     CompensationStarted,
 )
+from .step_events import StepEvent
 
 
 class LimitsRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -397,6 +398,7 @@ AnyEvent = (
     | ChildEvent
     | WorkflowContinuedAsNew
     | WorkflowTimedOut
+    | StepEvent
 )
 
 Message = SignalReceived | UpdateReceived

@@ -24,6 +24,8 @@ from .saga_events import (
     CompensationStarted,
 )
 from .saga_progress import Sagas, compensation_ended, compensation_started
+from .step_events import StepAttemptFailed, StepCancelled, StepCompleted, StepFailed, StepStarted
+from .step_progress import Steps
 
 RUNNING = "running"
 PAUSED = "paused"
@@ -77,6 +79,7 @@ class RunState:
         is_escalated: A compensation of a saga has quarantined it.
         children: Open children by command number; of an ended run those that its end found open.
         messages: Messages to other runs that are not answered, by command number.
+        steps: How far it is with its steps; None before the first one.
     """
 
     __slots__ = (
@@ -100,6 +103,7 @@ class RunState:
         "stall",
         "started",
         "started_at",
+        "steps",
         "timers",
         "unread",
         "updates",
@@ -131,6 +135,7 @@ class RunState:
         self.is_escalated = False
         self.children: dict[int, PendingChild] = NOTHING
         self.messages: dict[int, PendingMessage] = NOTHING
+        self.steps: Steps | None = None
 
     @property
     def status(self) -> str:
@@ -376,6 +381,24 @@ def _escalated(state: RunState, _number: int, _at: int, event: CompensationEscal
     state.is_escalated = True
 
 
+def _step_started(state: RunState, _number: int, at: int, event: StepStarted) -> None:
+    if state.steps is None:
+        state.steps = Steps()
+    state.steps.start(at, event)
+
+
+def _step_retried(state: RunState, _number: int, _at: int, event: StepAttemptFailed) -> None:
+    if state.steps is not None:
+        state.steps.retry(event)
+
+
+def _step_ended(
+    state: RunState, _number: int, at: int, event: StepCompleted | StepFailed | StepCancelled
+) -> None:
+    if state.steps is not None:
+        state.steps.end(at, event)
+
+
 def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
     state.outcome = event
     state.closed_at = at
@@ -390,6 +413,8 @@ def _closed(state: RunState, _number: int, at: int, event: ev.Outcome) -> None:
     state.messages.clear()
     state.waiting.clear()
     state.blame.clear()
+    if state.steps is not None:
+        state.steps.close(at)
 
 
 _APPLY: dict[type, _Apply] = {
@@ -433,4 +458,9 @@ _APPLY: dict[type, _Apply] = {
     ev.WorkflowContinuedAsNew: _closed,
     ev.WorkflowTimedOut: _closed,
     **child_fold.APPLY,
+    StepStarted: _step_started,
+    StepAttemptFailed: _step_retried,
+    StepCompleted: _step_ended,
+    StepFailed: _step_ended,
+    StepCancelled: _step_ended,
 }

@@ -14,6 +14,7 @@ from .saga_events import (
     CompensationFailed,
     CompensationStarted,
 )
+from .step_events import StepAttemptFailed, StepCancelled, StepCompleted, StepFailed, StepStarted
 from .store import CLOSES_RUN, HAS_REQUEST, STARTS_RUN, Entry
 
 
@@ -42,10 +43,10 @@ class RunCheck:
         "_children",
         "_compensations",
         "_following",
-        "_kept",
         "_messages",
         "_sent",
         "_status",
+        "_steps",
         "_timers",
         "_updates",
         "_waits",
@@ -73,10 +74,10 @@ class RunCheck:
         self._updates: set[int] = set()
         self._messages: set[int] = set()
         self._waits: set[int] = set()
-        self._kept: set[int] = set()
         self._compensations: set[tuple[int, int]] = set()
         self._children: set[int] = set()
         self._sent: set[int] = set()
+        self._steps: set[int] = set()
 
     def pass_over(self, entry: Entry | None) -> None:
         """What was between the last entry and this one, or the end, is known to be lost: it is no news."""
@@ -220,9 +221,7 @@ class RunCheck:
                 return f"update {event.update}"
             case ev.HandlerFailed() if event.message not in self._messages | self._updates:
                 return f"message {event.message}"
-            case ev.SignalKept() if event.message in self._messages:
-                self._kept.add(event.message)
-            case ev.SignalKept() | ev.SignalTaken() if event.message not in self._kept:
+            case ev.SignalKept() | ev.SignalTaken() if event.message not in self._messages:
                 return f"message {event.message}"
             case ev.ConditionMet() if event.wait not in self._waits:
                 return f"wait {event.wait}"
@@ -233,6 +232,12 @@ class RunCheck:
                 event.step,
             ) not in self._compensations:
                 return f"compensation {event.step} of saga {event.saga}"
+            case StepStarted():
+                self._steps.add(event.command)
+            case StepAttemptFailed() | StepCompleted() | StepFailed() | StepCancelled() if (
+                event.command not in self._steps
+            ):
+                return f"step {event.command}"
             case _:
                 pass
         return ""

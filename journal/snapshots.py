@@ -20,6 +20,7 @@ from .payloads import Payload
 from .row_checksum import sealed, unsealed
 from .run_times import next_wake, waits_to_begin
 from .saga_progress import Sagas
+from .step_progress import Steps
 from .store import Tables
 
 #: What start-up must do with an open run at once, whether a message comes or not.
@@ -62,6 +63,7 @@ class _Snapshot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     is_escalated: bool = False
     children: dict[int, PendingChild] = {}
     messages: dict[int, PendingMessage] = {}
+    steps: Steps | None = None
 
 
 class OpenRun(NamedTuple):
@@ -168,6 +170,7 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         state.is_escalated,
         state.children,
         state.messages,
+        state.steps,
     )
     return _encode((needs, wake, started.workflow_type, snapshot)), wake
 
@@ -235,6 +238,7 @@ def _state(row: _OpenRow) -> RunState:
     state.is_escalated = found.is_escalated
     state.children = found.children or NOTHING
     state.messages = found.messages or NOTHING
+    state.steps = found.steps
     return state
 
 

@@ -14,6 +14,14 @@ from everact.journal.saga_events import (
     CompensationFailed,
     CompensationStarted,
 )
+from everact.journal.step_events import (
+    Checkpoint,
+    StepAttemptFailed,
+    StepCancelled,
+    StepCompleted,
+    StepFailed,
+    StepStarted,
+)
 
 #: Tag and fields of every event, in stored order. Append only: a new field goes to the end, with a default.
 FROZEN = {
@@ -84,6 +92,11 @@ FROZEN = {
     "gc": ("CompensationCompleted", "saga step name"),
     "gf": ("CompensationFailed", "saga step name failure"),
     "ge": ("CompensationEscalated", "command saga step name failure"),
+    "ps": ("StepStarted", "command name outer is_alone"),
+    "pa": ("StepAttemptFailed", "command attempt failure next_at is_restored"),
+    "pc": ("StepCompleted", "command handled failure checkpoint result field_names fields"),
+    "pf": ("StepFailed", "command failure checkpoint field_names fields"),
+    "px": ("StepCancelled", "command"),
 }
 
 FAILURE = Failure(
@@ -101,6 +114,9 @@ FAILURE = Failure(
     retry_state="non-retryable error",
 )
 ARGS = (Payload("json", b'{"a":1}'), NULL, Payload("raw", b"\x00\xff"))
+CHECKPOINT = Checkpoint(
+    9, 2, 3, 1_700_000_000_000_000, ("gone",), (("uuid4", 4, None), ("random/", 6, 0.5)), (1, 2)
+)
 RETRY = ev.RetryRecord(5, 1.5, 50, 3, 0.25, ("ValueError",), ("KeyError", "a.B"))
 START = StartRecord(60_000_000, 3_600_000_000, RETRY, "0 6 * * *", "Europe/Berlin")
 NEXT = NextRun("r2", "cron", 1_700_000_000_000_000)
@@ -162,6 +178,11 @@ SAMPLES = [
     ce.MessageFailed(9, "WorkflowNotFoundError", ("other", "")),
     ev.WorkflowContinuedAsNew("Order", ARGS, START, NEXT, True, ("a", "b", "c"), ARGS, True),
     ev.WorkflowTimedOut("run_timeout", 60_000_000, NEXT),
+    StepStarted(4, "charge", 2, True),
+    StepAttemptFailed(4, 1, Failure("Broken"), 1_700_000_000_000_000, True),
+    StepCompleted(4, "on_error", Failure("Broken"), CHECKPOINT, NULL, ("a", "b"), ARGS),
+    StepFailed(4, Failure("Broken"), CHECKPOINT, ("a", "b"), ARGS),
+    StepCancelled(4),
 ]
 BYTES = {
     "WorkflowStarted": (
@@ -308,9 +329,26 @@ BYTES = {
     "WorkflowTimedOut": (
         "94a1549194a2777aab72756e5f74696d656f7574ce0393870093a27232a463726f6ecf00060a24181e40009090"
     ),
+    "StepStarted": ("94a1549195a2707304a663686172676502c39090"),
+    "StepAttemptFailed": (
+        "94a1549196a2706104019ea642726f6b656e90a0a090c0ab6170706c69636174696f6ec2ffc090a0c0c0cf00060a2418"
+        "1e4000c39090"
+    ),
+    "StepCompleted": (
+        "94a1549198a2706304a86f6e5f6572726f729ea642726f6b656e90a0a090c0ab6170706c69636174696f6ec2ffc090a0"
+        "c0c097090203cf00060a24181e400091a4676f6e659293a5757569643404c093a772616e646f6d2f06cb3fe000000000"
+        "000092010292a46e756c6cc40092a161a1629392a46a736f6ec4077b2261223a317d92a46e756c6cc40092a3726177c4"
+        "0200ff9090"
+    ),
+    "StepFailed": (
+        "94a1549196a27066049ea642726f6b656e90a0a090c0ab6170706c69636174696f6ec2ffc090a0c0c097090203cf0006"
+        "0a24181e400091a4676f6e659293a5757569643404c093a772616e646f6d2f06cb3fe000000000000092010292a161a1"
+        "629392a46a736f6ec4077b2261223a317d92a46e756c6cc40092a3726177c40200ff9090"
+    ),
+    "StepCancelled": ("94a1549192a27078049090"),
 }
 #: These were first written when failures had all of their fields.
-LATER = {ce.ChildFailed}
+LATER = {ce.ChildFailed, StepAttemptFailed, StepCompleted, StepFailed}
 #: Bytes by which events have grown since: new fields, with nothing in them.
 GROWN = {
     "WorkflowStarted": 11,  # two of them: the array has a longer head

@@ -21,6 +21,7 @@ from everact.journal.payloads import NULL, Payload
 from everact.journal.run_chain import ChainRecord, NextRun, StartRecord
 from everact.journal.run_document import VERSION, document_of
 from everact.journal.run_document import entries_of as read_document
+from everact.journal.step_events import Checkpoint
 from everact.journal.store import HAS_REQUEST, STARTS_RUN, Entry
 from everact.journal.verify import verify
 
@@ -114,6 +115,21 @@ FIELDS = {
     "headers": st.lists(st.builds(ev.Header, texts, payloads), max_size=2).map(tuple),
     "memo_names": st.lists(texts, max_size=2).map(tuple),
     "names": st.lists(texts, max_size=2).map(tuple),
+    "checkpoint": st.none()
+    | st.builds(
+        Checkpoint,
+        numbers,
+        numbers,
+        numbers,
+        numbers,
+        st.lists(texts, max_size=2).map(tuple),
+        st.lists(
+            st.tuples(texts, numbers, st.none() | st.floats(allow_nan=False, allow_infinity=False)),
+            max_size=2,
+        ).map(tuple),
+    ),
+    "field_names": st.lists(texts, max_size=2).map(tuple),
+    "fields": args,
     "suppressed": st.lists(numbers, max_size=2).map(tuple),
 }
 EVENTS = sorted(ev.AnyEvent.__args__, key=lambda cls: cls.__name__)

@@ -231,7 +231,7 @@ def test_stats_count_what_is_there(tmp_journal):
     assert [run.events for run in stats.largest] == sorted(
         (run.events for run in stats.largest), reverse=True
     )
-    assert stats.largest[0].run_id == "run-saga-escalated"
+    assert stats.largest[0].run_id == "run-steps-failed"
     assert stats.oldest_open.run_id.startswith("run-")
     assert stats.oldest_open.status in {"running", "held", "quarantined"}
 

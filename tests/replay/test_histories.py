@@ -92,9 +92,11 @@ def test_an_activity_under_another_name_is_found_out_in_every_history(name):
     assert "alpha2" in str(caught.value.error)
 
 
-@pytest.mark.parametrize("path", PATHS, ids=NAMES)
+@pytest.mark.parametrize(
+    "path", [path for path in PATHS if not path.stem.startswith("steps-")], ids=lambda p: p.stem
+)
 def test_a_decision_that_is_missing_in_the_history_is_found_out(path):
-    """Each command and each answer, one at a time."""
+    """Each command and each answer, one at a time; what is inside steps: test_changed_steps.py."""
     name, records = read(path)
     converter = PayloadConverter()
     known = {workflow_definition(cls).name: workflow_definition(cls) for cls in WORKFLOWS}

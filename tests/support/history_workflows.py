@@ -8,12 +8,19 @@ from datetime import timedelta
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
 from everact.exceptions import EveractError
 from everact.journal.memory_store import MemoryJournal
-from support import activity_workflows, chain_workflows, language_workflows, saga_workflows
+from support import (
+    activity_workflows,
+    chain_workflows,
+    language_workflows,
+    saga_workflows,
+    step_workflows,
+)
 from support.activity_workflows import Patient, climbs, rests
 from support.chain_workflows import Chained, cleans
 from support.deaths import ATTEMPT, QUERY, TURN, Grave
 from support.hosting import hosted, settled, until
 from support.kin_workflows import Kid, Kin
+from support.step_workflows import Stepping, climb, numbered
 from support.wait_workflows import KINDS, Waits, alpha, beta, gamma
 
 
@@ -218,6 +225,7 @@ WORKFLOWS = [
     Kid,
     Kin,
     Chained,
+    Stepping,
     *saga_workflows.WORKFLOWS,
     *language_workflows.WORKFLOWS,
 ]
@@ -230,6 +238,8 @@ ACTIVITIES = [
     climbs,
     rests,
     cleans,
+    climb,
+    numbered,
     *saga_workflows.ACTIVITIES,
     *language_workflows.ACTIVITIES,
 ]
@@ -280,6 +290,7 @@ async def record(write):
         with contextlib.suppress(EveractError):
             await handle.result()
         write(await handle.fetch_history(), "late")
+        await step_workflows.record(runtime, write)
         for ending in ("completed", "failed", "cancelled", "terminated", "open"):
             handle = await runtime.spawn(Everything.run, ending, id=ending)
             state = runtime._shard.find(ending).state
