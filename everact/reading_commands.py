@@ -1,4 +1,4 @@
-"""``everact list | describe | result | ...``: look at runs, of the program that has a journal open or of a closed one."""
+"""``everact list | describe | result | ...``: look at runs, also on a closed journal."""
 
 from __future__ import annotations
 

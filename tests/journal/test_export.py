@@ -96,7 +96,6 @@ FIELDS = {
     "start": starts,
     "parent": st.none() | parents,
     "texts": st.lists(texts, max_size=2).map(tuple),
-    "draws": st.lists(st.tuples(texts, numbers, numbers), max_size=2).map(tuple),
     "options": st.none() | options,
     "chain": st.none() | chains,
     "next": st.none() | st.builds(NextRun, texts, texts, numbers),
