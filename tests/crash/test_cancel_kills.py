@@ -22,16 +22,16 @@ UNDO = 3
 
 #: Where each life ends, one after the other.
 LIVES = {
-    "journal.commit.before": [2, 6, 4, 8],
-    "journal.commit.written": [2, 6, 4, 8],
-    "journal.commit.after": [2, 6, 4, 8],
+    "journal.commit.before": [2, 4, 3, 5],
+    "journal.commit.written": [2, 4, 3, 5],
+    "journal.commit.after": [2, 4, 3, 5],
     "compaction.written": [1, 2, 2, 3],
-    "runtime.effects.before": [2, 8, 5, 20],
-    "runtime.effects.after": [2, 8, 5, 20],
+    "runtime.effects.before": [1, 3, 2, 4],
+    "runtime.effects.after": [1, 3, 2, 4],
     "activity.start.before": [4, 12, 8, 20],
     "activity.cancel.before": [1, 2, 3, 1],
-    "activity.result.before": [1, 4, 8, 12],
-    "message.ack.before": [2, 8, 5, 12],
+    "activity.result.before": [1, 3, 2, 6],
+    "message.ack.before": [1, 3, 2, 4],
 }
 
 
