@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.clock import SECOND, START, ManualClock
-from support.codecs import encrypted
+from support.codecs import Wrapping, encrypted
 from support.hosting import gate, hosted, kinds, settled, tick, until
 
 from everact import ApplicationError, RetryPolicy, activity, workflow
+from everact.actors import workflow_actor
 from everact.exceptions import (
+    JournalAccessError,
     UpdateCutError,
     WorkflowAlreadyStartedError,
     WorkflowCancelledError,
@@ -538,3 +540,31 @@ async def test_without_its_package_a_schedule_says_what_to_install(monkeypatch):
         with pytest.raises(ImportError, match=r"pip install 'everact\[schedules\]'"):
             await runtime.spawn(Waits, "x", cron_schedule="@daily")
         assert activity is not None
+
+
+@pytest.mark.parametrize("codecs", [[], [encrypted], [Wrapping]])
+async def test_an_end_whose_arguments_cannot_be_read_just_now_is_tried_again(codecs, monkeypatch, caplog):
+    """The next run starts with the arguments of this one, which only the journal has."""
+    clock = ManualClock()
+    policy = RetryPolicy(initial_interval=1, jitter=0, maximum_attempts=2)
+    monkeypatch.setattr(workflow_actor, "READ_PAUSE", 0.001)
+    async with hosted(MemoryJournal(), Waits, clock=clock, codecs=[codec() for codec in codecs]) as runtime:
+        handle = await runtime.spawn(Waits, "fail", id="a", retry_policy=policy)
+        await settled(runtime)
+        shard, troubles = runtime._shard, [JournalAccessError("not now"), OSError("nor now")]
+        first_event = shard.first_event
+
+        def hiccup(actor):
+            if troubles:
+                raise troubles.pop()
+            return first_event(actor)
+
+        monkeypatch.setattr(shard, "first_event", hiccup)
+        await handle.signal(Waits.go)
+        await until(lambda: shard.find("a").state.started.chain is not None)
+        assert not troubles
+        await settled(runtime)
+        one, two = await chain(runtime, "a")
+        assert (one.status, two.attempt, two.status) == ("failed", 2, "running")
+        assert kinds(await handle.fetch_history()).count("SignalReceived") == 1
+        assert "cannot be read, trying again" in caplog.text
