@@ -79,11 +79,12 @@ def at(seconds):
 # --- limits
 
 
+@pytest.mark.parametrize("codecs", [[], [encrypted]])
 @pytest.mark.parametrize("option", ["run_timeout", "execution_timeout"])
-async def test_a_run_that_takes_too_long_is_closed_at_once(option):
+async def test_a_run_that_takes_too_long_is_closed_at_once(option, codecs):
     """R1: what it has not handled are dead letters, callers of updates get an error; none of its code runs."""
     clock = ManualClock()
-    async with hosted(MemoryJournal(), Waits, clock=clock) as runtime:
+    async with hosted(MemoryJournal(), Waits, clock=clock, codecs=[one() for one in codecs]) as runtime:
         handle = await runtime.spawn(Waits, "x", id="a", **{option: timedelta(minutes=1)})
         assert (await handle.describe()).deadline == at(MINUTE)
         waiting = asyncio.create_task(handle.execute_update(Waits.wait))
@@ -301,6 +302,31 @@ async def test_the_next_attempt_knows_why_the_last_one_failed():
             policy = RetryPolicy(initial_interval=0.001, jitter=0)
             said = await runtime.execute(Knows, retry_policy=policy)
             assert said == "ApplicationError('first', 'detail') ('detail',) 2"
+
+
+@pytest.mark.parametrize("codecs", [[], [encrypted]])
+async def test_the_next_attempt_knows_that_the_last_one_took_too_long(codecs):
+    @workflow.defn
+    class Knows:
+        @workflow.run
+        async def run(self) -> str:
+            failure = workflow.last_failure()
+            if failure is None:
+                await workflow.sleep(1000)
+            assert isinstance(failure, WorkflowTimeoutError)
+            return f"{failure} {failure.option}"
+
+    clock = ManualClock()
+    journal = MemoryJournal()
+    options = {"clock": clock, "codecs": [one() for one in codecs]}
+    policy = RetryPolicy(initial_interval=1, jitter=0, retry_on=[TimeoutError])
+    async with hosted(journal, Knows, **options) as runtime:
+        await runtime.spawn(Knows, id="a", retry_policy=policy, run_timeout=60)
+        await settled(runtime)
+        await tick(runtime, clock, 61)
+    async with hosted(journal, Knows, **options) as runtime:
+        await tick(runtime, clock, 2)
+        assert await runtime.ref("a").result() == "the run took longer than run_timeout=60 s run_timeout"
 
 
 async def test_the_error_may_say_when_the_next_attempt_is_due():

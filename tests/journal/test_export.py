@@ -92,6 +92,7 @@ options = st.builds(StartRecord, numbers, numbers, st.none() | retries, texts, t
 chains = st.builds(ChainRecord, texts, texts, texts, numbers, numbers, texts)
 starts = st.builds(ev.WorkflowStarted, texts, texts, texts, args=args, memo=args, parent=st.none() | parents)
 FIELDS = {
+    "draws": st.lists(st.tuples(texts, numbers, numbers), max_size=2).map(tuple),
     "start": starts,
     "parent": st.none() | parents,
     "texts": st.lists(texts, max_size=2).map(tuple),
