@@ -283,7 +283,9 @@ class ActorCoding:
             self._job = None
             try:
                 job.finish(job.result)
-            except NotReadableError:
+            except NotReadableError:  # the turn begins again once what the next run is to have can be read
+                if job.mail is not None:
+                    self._actor.mailbox.appendleft(job.mail)
                 raise
             except Exception as error:
                 if job.mail is not None and job.mail[1] is not None:
@@ -346,12 +348,7 @@ class ActorCoding:
         except WorkflowCrashedError as crash:
             crash_over(actor, crash, event, reply)
             return
-        try:
-            append(actor, record, coded, at, reply, body=body)
-        except NotReadableError:  # its turn begins again once what the next run is to have can be read
-            if event is not None:
-                actor.mailbox.appendleft((event, reply))
-            raise
+        append(actor, record, coded, at, reply, body=body)
         for given in record.inputs:
             self._coded.pop(id(given), None)
         self.let_follow()

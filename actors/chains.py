@@ -94,18 +94,19 @@ def attempt_of(started: ev.WorkflowStarted) -> int:
 
 
 def failure_left(outcome: ev.Outcome | None) -> Failure | None:
-    """Why a run has failed, as the next run and callers see it."""
+    """Why a run has failed, as the next run and callers see it.
+
+    That of a limit has no message of its own, which payload codecs would have to know: ``error_of`` makes it.
+    """
     if type(outcome) is ev.WorkflowFailed:
         return outcome.failure
     if type(outcome) is not ev.WorkflowTimedOut:
         return None
-    what = "the run" if outcome.option == "run_timeout" else "the workflow, all its runs together,"
     return Failure(
         type=WorkflowTimeoutError.__name__,
         bases=class_names(WorkflowTimeoutError),
-        message=f"{what} took longer than {outcome.option}={outcome.limit / 1_000_000:g} s",
         kind="timeout",
-        retry_state=outcome.option,
+        retry_state=f"{outcome.option}={outcome.limit / 1_000_000:g} s",
     )
 
 

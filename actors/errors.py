@@ -414,6 +414,12 @@ class WorkflowTimeoutError(FailureError, builtins.TimeoutError):
         return self.message
 
 
+def timeout_message(limit: str) -> str:
+    """What a ``WorkflowTimeoutError`` says; ``limit`` is such as ``run_timeout=60 s``."""
+    what = "the run" if limit.startswith("run_timeout") else "the workflow, all its runs together,"
+    return f"{what} took longer than {limit}"
+
+
 class AttemptLostError(FailureError):
     """The process died while an attempt of the activity was in hand: what it has done is not known."""
 

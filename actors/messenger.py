@@ -419,7 +419,7 @@ def result_of(outcome: ev.Outcome, workflow_id: str, run_id: str, converter: Pay
             failure = failure_left(outcome)
             assert failure is not None
             cause = error_of(failure, converter)
-            raise WorkflowFailedError(workflow_id, run_id, f"{failure.type}: {failure.message}") from cause
+            raise WorkflowFailedError(workflow_id, run_id, f"{failure.type}: {cause}") from cause
         case ev.WorkflowContinuedAsNew():
             new_run_id = "" if outcome.next is None else outcome.next.run_id
             raise WorkflowContinuedAsNewError(workflow_id, run_id, new_run_id)

@@ -83,7 +83,8 @@ async def test_a_child_is_tried_again_by_its_own_policy():
         assert "ChildFailed" not in kinds(await handle.fetch_history())
 
 
-async def test_the_cause_of_a_child_that_took_too_long_is_its_limit():
+@pytest.mark.parametrize("codecs", [[], [encrypted]])
+async def test_the_cause_of_a_child_that_took_too_long_is_its_limit(codecs):
     clock = ManualClock()
 
     @workflow.defn
@@ -97,7 +98,7 @@ async def test_the_cause_of_a_child_that_took_too_long_is_its_limit():
                 return str(error.__cause__)
             return "?"
 
-    async with hosted(MemoryJournal(), Patient, Kid, clock=clock) as runtime:
+    async with hosted(MemoryJournal(), Patient, Kid, clock=clock, codecs=[c() for c in codecs]) as runtime:
         handle = await runtime.spawn(Patient)
         await settled(runtime)
         await tick(runtime, clock, 6)

@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.clock import SECOND, START, ManualClock
-from support.codecs import encrypted
+from support.codecs import Wrapping, encrypted
 from support.hosting import gate, hosted, kinds, settled, tick, until
 
 from everact import ApplicationError, RetryPolicy, activity, workflow
+from everact.actors import workflow_actor
 from everact.exceptions import (
+    JournalAccessError,
     UpdateCutError,
     WorkflowAlreadyStartedError,
     WorkflowCancelledError,
@@ -77,11 +79,12 @@ def at(seconds):
 # --- limits
 
 
+@pytest.mark.parametrize("codecs", [[], [encrypted]])
 @pytest.mark.parametrize("option", ["run_timeout", "execution_timeout"])
-async def test_a_run_that_takes_too_long_is_closed_at_once(option):
+async def test_a_run_that_takes_too_long_is_closed_at_once(option, codecs):
     """R1: what it has not handled are dead letters, callers of updates get an error; none of its code runs."""
     clock = ManualClock()
-    async with hosted(MemoryJournal(), Waits, clock=clock) as runtime:
+    async with hosted(MemoryJournal(), Waits, clock=clock, codecs=[one() for one in codecs]) as runtime:
         handle = await runtime.spawn(Waits, "x", id="a", **{option: timedelta(minutes=1)})
         assert (await handle.describe()).deadline == at(MINUTE)
         waiting = asyncio.create_task(handle.execute_update(Waits.wait))
@@ -299,6 +302,31 @@ async def test_the_next_attempt_knows_why_the_last_one_failed():
             policy = RetryPolicy(initial_interval=0.001, jitter=0)
             said = await runtime.execute(Knows, retry_policy=policy)
             assert said == "ApplicationError('first', 'detail') ('detail',) 2"
+
+
+@pytest.mark.parametrize("codecs", [[], [encrypted]])
+async def test_the_next_attempt_knows_that_the_last_one_took_too_long(codecs):
+    @workflow.defn
+    class Knows:
+        @workflow.run
+        async def run(self) -> str:
+            failure = workflow.last_failure()
+            if failure is None:
+                await workflow.sleep(1000)
+            assert isinstance(failure, WorkflowTimeoutError)
+            return f"{failure} {failure.option}"
+
+    clock = ManualClock()
+    journal = MemoryJournal()
+    options = {"clock": clock, "codecs": [one() for one in codecs]}
+    policy = RetryPolicy(initial_interval=1, jitter=0, retry_on=[TimeoutError])
+    async with hosted(journal, Knows, **options) as runtime:
+        await runtime.spawn(Knows, id="a", retry_policy=policy, run_timeout=60)
+        await settled(runtime)
+        await tick(runtime, clock, 61)
+    async with hosted(journal, Knows, **options) as runtime:
+        await tick(runtime, clock, 2)
+        assert await runtime.ref("a").result() == "the run took longer than run_timeout=60 s run_timeout"
 
 
 async def test_the_error_may_say_when_the_next_attempt_is_due():
@@ -538,3 +566,31 @@ async def test_without_its_package_a_schedule_says_what_to_install(monkeypatch):
         with pytest.raises(ImportError, match=r"pip install 'everact\[schedules\]'"):
             await runtime.spawn(Waits, "x", cron_schedule="@daily")
         assert activity is not None
+
+
+@pytest.mark.parametrize("codecs", [[], [encrypted], [Wrapping]])
+async def test_an_end_whose_arguments_cannot_be_read_just_now_is_tried_again(codecs, monkeypatch, caplog):
+    """The next run starts with the arguments of this one, which only the journal has."""
+    clock = ManualClock()
+    policy = RetryPolicy(initial_interval=1, jitter=0, maximum_attempts=2)
+    monkeypatch.setattr(workflow_actor, "READ_PAUSE", 0.001)
+    async with hosted(MemoryJournal(), Waits, clock=clock, codecs=[codec() for codec in codecs]) as runtime:
+        handle = await runtime.spawn(Waits, "fail", id="a", retry_policy=policy)
+        await settled(runtime)
+        shard, troubles = runtime._shard, [JournalAccessError("not now"), OSError("nor now")]
+        first_event = shard.first_event
+
+        def hiccup(actor):
+            if troubles:
+                raise troubles.pop()
+            return first_event(actor)
+
+        monkeypatch.setattr(shard, "first_event", hiccup)
+        await handle.signal(Waits.go)
+        await until(lambda: shard.find("a").state.started.chain is not None)
+        assert not troubles
+        await settled(runtime)
+        one, two = await chain(runtime, "a")
+        assert (one.status, two.attempt, two.status) == ("failed", 2, "running")
+        assert kinds(await handle.fetch_history()).count("SignalReceived") == 1
+        assert "cannot be read, trying again" in caplog.text

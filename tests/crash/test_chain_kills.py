@@ -52,6 +52,7 @@ class Lives:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "EVERACT_FAULT": fault},
+            bufsize=0,  # what is read by lines, and by communicate() from there on, has no buffer between
         )
         with process:
             process.stdin.write(json.dumps(self.acknowledged).encode() + b"\n")
