@@ -27,6 +27,7 @@ from .errors import WorkflowTimeoutError, timeout_message
 from .event_coder import EventCoder
 from .failure_conversion import decode_detail
 from .memos import decode_memo
+from .saga_info import SagaInfo, sagas_of
 from .step_info import StepInfo, counts_of, steps_of
 
 E = TypeVar("E", bound=ev.Event)
@@ -101,34 +102,6 @@ class PendingActivityInfo:
     last_failure: str | None
     cancel_requested: bool = False
     completed_outside: bool = False
-
-
-@dataclass(frozen=True)
-class SagaInfo:
-    """How far a saga is that undoes, or has undone, what it did.
-
-    Attributes:
-        name: Its name.
-        total: How many compensations it has to do.
-        completed: How many are done.
-        running: Names of the steps that are being undone.
-        failed: Names of the steps whose compensation failed.
-    """
-
-    name: str
-    total: int
-    completed: int
-    running: tuple[str, ...]
-    failed: tuple[str, ...]
-
-    def __str__(self) -> str:
-        parts = [f"{self.completed} of {self.total} compensations done"]
-        parts += [
-            f"{word} {', '.join(names)}"
-            for word, names in (("undoing", self.running), ("failed", self.failed))
-            if names
-        ]
-        return f"{self.name}: {'; '.join(parts)}"
 
 
 @dataclass(frozen=True)
@@ -327,16 +300,7 @@ def observe(state: RunState) -> Observation:
         history_length=state.last_event,
         deaths=sum(blame.deaths for blame in state.blame.values()),
         memo={},
-        sagas=tuple(
-            SagaInfo(
-                saga.name,
-                saga.total,
-                saga.completed,
-                tuple(saga.running.values()),
-                tuple(saga.failed.values()),
-            )
-            for saga in (state.sagas or {}).values()
-        ),
+        sagas=sagas_of(state.sagas),
         parent=None
         if started.parent is None
         else ParentInfo(started.parent.workflow_id, started.parent.run_id),

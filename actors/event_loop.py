@@ -35,7 +35,6 @@ __all__ = [
 _Task = asyncio.Task
 _Future = asyncio.Future
 _EMPTY_CONTEXT = Context()
-_NO_HANDLES: Iterator[Any] = iter(())
 _NESTED = "a turn of this workflow loop is already running"
 
 
@@ -144,7 +143,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.host = host
         # A list, emptied by turns: an empty deque takes 760 bytes.
         self._ready: list[Handle] = []
-        self._rest: Iterator[Handle] = _NO_HANDLES  # what is left of those that are being called
+        self._rest: Iterator[Handle] = iter(())  # what is left of those that are being called
         # Every task that is not done, with its number, oldest first. Strong references: asyncio's are weak,
         # and a task that waits for a future nobody else holds would be collected.
         self._tasks: dict[asyncio.Task[Any], int] = {}
@@ -247,8 +246,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         kept = self._generators
         if kept is None:
             kept = self._generators = []
-        elif len(kept) & (len(kept) - 1) == 0:
-            # At each power of two, forget those that have ended.
+        elif len(kept) & (len(kept) - 1) == 0:  # at each power of two, forget those that have ended
             kept[:] = [one for one in kept if getattr(one, "ag_frame", None) is not None]
         kept.append(generator)
 

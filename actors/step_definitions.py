@@ -14,6 +14,8 @@ from .options import RetryPolicy, positive_count, positive_microseconds
 
 #: Stands for an option that was not given, where None is a value.
 UNSET: Any = object()
+#: Attribute of an activity with its definition, as of ``definitions``, which builds on this module.
+_ACTIVITY = "__everact_definition__"
 #: Attribute of a step's function with its definition.
 STEP = "__everact_step__"
 
@@ -31,8 +33,9 @@ class StepOptions(TypedDict, total=False):
         on_error: A method of the class, called with the error and the step's arguments, whose result is the step's. It
             is called when the body has failed for good.
         optional: A step that has failed for good gives None, and the run goes on.
-        compensate: Undoes the step when the saga fails in whose block it was called: an activity, or a method of the
-            class. It gets the step's result.
+        compensate: Undoes the step when the saga fails in whose block it was called: an activity, the name of one, a
+            method of the class, or a function. It gets the step's result; a method or function without parameters
+            gets nothing.
     """
 
     name: str | None
@@ -41,7 +44,7 @@ class StepOptions(TypedDict, total=False):
     on_timeout: Any
     on_error: Callable[..., Any] | None
     optional: bool
-    compensate: Callable[..., Any] | None
+    compensate: Callable[..., Any] | str | None
 
 
 class StepDefinition:
@@ -108,14 +111,27 @@ class StepDefinition:
             what = "self, the error and the step's parameters"
             _check_takes(self.on_error, self.codec, f"{label}: on_error", what, more=1)
         self.compensate = options.get("compensate")
-        if self.compensate is not None and not callable(self.compensate):
+        if self.compensate is not None and not (
+            callable(self.compensate) or isinstance(self.compensate, str)
+        ):
             raise RegistrationError(
-                f"{label}: compensate must be an activity or a method of the class, not {self.compensate!r}"
+                f"{label}: compensate must be an activity, the name of one, a method or a function, not "
+                f"{self.compensate!r}"
             )
 
     def bind(self, cls: type[Any]) -> None:
         """Resolve annotations that name what is in the class."""
         self.codec = CallCodec(self.fn, f"step {self.name}", skip_first=True, cls=cls)
+
+    def compensation(self, obj: Any, result: Any) -> tuple[Any, tuple[Any, ...]]:
+        """What undoes the step, and its arguments."""
+        undo = self.compensate
+        if isinstance(undo, str) or hasattr(undo, _ACTIVITY):
+            return undo, (result,)
+        assert undo is not None
+        if inspect.isfunction(undo) and inspect.getattr_static(type(obj), undo.__name__, None) is undo:
+            undo = undo.__get__(obj)
+        return undo, (result,) if inspect.signature(undo).parameters else ()
 
 
 def _retry(retry: Any) -> tuple[bool, RetryRecord | None]:

@@ -31,6 +31,7 @@ from .event_loop import TurnAborted
 from .failure_conversion import error_of, failure_of, is_failure
 from .places import user_place
 from .retries import decide
+from .saga import step_completed
 from .saga_block import active_saga
 from .step_arguments import StepArguments
 from .step_context import RunningStep, current_step, outlives_step
@@ -402,11 +403,11 @@ class StepCall:
         saga = active_saga.get()
         if saga is None or self.definition.compensate is None:
             return
-        args, kwargs = self._arguments.take()
+        compensation, args = self.definition.compensation(self._object, result)
         token = current_step.set(self.parent)  # it is no hindrance to its own checkpoint
         try:
             outlives_step(saga)
-            saga.completed_step(self.command, self.definition, (self._object, *args), kwargs, result)
+            step_completed(self.definition.name, compensation, args)
         finally:
             current_step.reset(token)
 

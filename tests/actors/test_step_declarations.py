@@ -45,7 +45,7 @@ def declared(**options):
             "on_error must be a method that takes self, the error and the step's",
         ),
         ({"optional": 1}, "optional must be True or False, not 1"),
-        ({"compensate": 5}, "compensate must be an activity or a method of the class, not 5"),
+        ({"compensate": 5}, "compensate must be an activity, the name of one, a method or a function, not 5"),
         ({"name": ""}, r"@workflow.step\(name=...\) must be a string that is not empty"),
     ],
 )
