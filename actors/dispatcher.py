@@ -133,7 +133,7 @@ class Dispatcher:
         if isinstance(outcome, PayloadCodecError):
             actor.put(ev.RunStalled("held", failure_of(outcome, actor.shard.converter, kind="crash")))
             return
-        assert isinstance(outcome, Payload | Failure)
+        assert isinstance(outcome, (Payload, Failure))
         pending = actor.state.activities.get(command)
         if pending is None or pending.attempt != attempt.number:
             return  # its run, or a later attempt, has gone on without it

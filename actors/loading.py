@@ -73,10 +73,18 @@ def load_code(actor: WorkflowActor) -> WorkflowInstance:
 def _new_instance(actor: WorkflowActor) -> WorkflowInstance:
     shard, definition = actor.shard, actor.definition
     assert definition is not None
-    common = (definition, shard.activities, shard.converter, shard.guard)
     if not shard.interceptors:
-        return WorkflowInstance(*common, workflows=shard.workflows)
-    return InterceptedInstance(*common, shard.interceptors, workflows=shard.workflows)
+        return WorkflowInstance(
+            definition, shard.activities, shard.converter, shard.guard, workflows=shard.workflows
+        )
+    return InterceptedInstance(
+        definition,
+        shard.activities,
+        shard.converter,
+        shard.guard,
+        shard.interceptors,
+        workflows=shard.workflows,
+    )
 
 
 def drop_replay(actor: WorkflowActor) -> None:

@@ -14,7 +14,7 @@ from ..journal import events as ev
 from ..journal.errors import JournalFullError
 from ..journal.fold import RunState
 from ..journal.payloads import Payload, PayloadConverter, total_size
-from ..journal.run_ends import STATUS_OF
+from ..journal.run_ends import STATUS_OF, next_run
 from . import descriptions
 from .actor_coding import with_events
 from .call_errors import WorkflowClosedError, WorkflowTypeError
@@ -388,7 +388,7 @@ class Messenger:
                 for holder in (actor, shard.newest.get(actor.workflow_id)):
                     if holder is not None and waiter in holder.result_waiters:
                         holder.result_waiters.remove(waiter)
-        if follow_runs:
+        if follow_runs and next_run(actor.state.outcome) is not None:
             actor = last_run(self._open(), actor)
         return self._outcome(actor, await plain_event(actor, outcome), ref._definition)
 

@@ -38,6 +38,9 @@ class Registry:
             self.workflows = WithDynamic(self.workflows, dynamic)
         if activity := self.activities.pop("", None):
             self.activities = WithDynamic(self.activities, activity)
+        self._of_class: dict[Any, WorkflowDefinition] = {
+            definition.cls: definition for definition in self.workflows.values()
+        }
 
     def workflow(self, workflow: Any) -> WorkflowDefinition:
         """The definition that a caller means by a class, its run method, or a type name.
@@ -46,6 +49,8 @@ class Registry:
             WorkflowNotRegisteredError: The runtime does not have it.
             RegistrationError: It is nothing of the kind, or the run method of several classes.
         """
+        if isinstance(workflow, type) and (known := self._of_class.get(workflow)) is not None:
+            return known
         return find_workflow(self.workflows, workflow)
 
 

@@ -91,7 +91,7 @@ def close(run: WorkflowInstance) -> None:
 def _outcome_of(run: WorkflowInstance, main: asyncio.Task[Any]) -> ev.Outcome:
     error = None if main.cancelled() else main.exception()  # looked at from here on
     _note_unseen_failures(run)
-    if (continued := continuing(error)) is not None:
+    if error is not None and (continued := continuing(error)) is not None:
         return continued_outcome(run, continued)
     if main.cancelled():
         if run.cancel_requested:

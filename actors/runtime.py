@@ -59,7 +59,7 @@ from .request_digests import request_digest
 from .runtime_settings import Durability, RuntimeSettings
 from .shard import MAX_CACHED, Shard
 from .source_check import check_workflows
-from .start_options import carried
+from .start_options import NOTHING, carried
 from .starting import start_run
 from .turn_guard import Guard, install_guards
 from .typing import R, Ts, W, WorkflowClass
@@ -380,7 +380,7 @@ class Runtime(ActivityAccess, JournalAccess):
             workflow_id,
             payloads,
             encode_memo(self._converter, options.get("memo")),
-            carried=carried(options, shard.now()),
+            carried=carried(options, shard.now()) if options else NOTHING,
             is_new_id="id" not in options,
             if_running=if_running,
             if_closed=if_closed,
@@ -408,7 +408,10 @@ class Runtime(ActivityAccess, JournalAccess):
     async def execute(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
     async def execute(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         """Start a workflow and wait for its result: ``spawn`` and ``result`` in one."""
-        handle = await self.spawn(workflow, *args, **options)
+        if self._clients is None:
+            handle = await self._start_workflow(workflow, args, options)
+        else:
+            handle = await self.spawn(workflow, *args, **options)
         return await handle.result()
 
     @overload

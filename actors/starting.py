@@ -96,7 +96,9 @@ def start_run(
     actor = WorkflowActor(shard, shard.next_key, workflow_id, definition)
     if carried.begins_at:
         hold_until_begin(actor)
-    size = total_size(args) + total_size(memo[1]) + total_size(header.value for header in headers)
+    size = total_size(args) + total_size(memo[1])
+    if headers:
+        size += total_size(header.value for header in headers)
     if size > shard.sizes.quick and shard.coder is None:
         shard.sizes.check_event(started, actor.about)
     shard.intake.admit(size)

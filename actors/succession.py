@@ -135,7 +135,7 @@ def current_run(shard: Shard, workflow_id: str, run_id: str | None = None) -> Wo
         if newest is not None and first_run_id(newest.state.started) == run_id:
             return newest  # the first run was purged, its chain goes on
         raise
-    return last_run(shard, actor)
+    return actor if actor.state.outcome is None else last_run(shard, actor)
 
 
 def last_run(shard: Shard, actor: WorkflowActor) -> WorkflowActor:

@@ -214,7 +214,8 @@ class WorkflowInstance:
                         end_run(self, main)
                 except RunEnds as end:
                     end_by_handler(self, end, deliveries, end.at or delivery)
-                self._record_draws()
+                if self.draws is not None:
+                    self._record_draws(self.draws)
         except (WorkflowCrashedError, KeyboardInterrupt):
             raise
         except PayloadDecodeError as error:
@@ -434,10 +435,9 @@ class WorkflowInstance:
         self._randoms = self._randoms or Randomness(self._note_draw)
         return self._randoms.stream(name, f"{self.started.run_id}/{name}")
 
-    def _record_draws(self) -> None:
-        if self.draws is not None:
-            at_end = len(self._outputs) - (self.outcome is not None)  # the outcome is the last one
-            self._outputs.insert(at_end, self.draws.event())
+    def _record_draws(self, draws: Draws) -> None:
+        at_end = len(self._outputs) - (self.outcome is not None)  # the outcome is the last one
+        self._outputs.insert(at_end, draws.event())
 
     def _note_draw(self, stream: str) -> None:
         if self.read_only:

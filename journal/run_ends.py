@@ -21,6 +21,9 @@ STATUS_OF: dict[type, str] = {
     ev.WorkflowTimedOut: TIMED_OUT,
 }
 
+#: Outcomes that another run may follow.
+_WITH_NEXT = (ev.WorkflowCompleted, ev.WorkflowFailed, ev.WorkflowContinuedAsNew, ev.WorkflowTimedOut)
+
 
 def moves_messages(outcome: ev.Outcome) -> bool:
     """Whether what the run has received and not handled goes to the run that follows; otherwise it is left here."""
@@ -30,6 +33,4 @@ def moves_messages(outcome: ev.Outcome) -> bool:
 
 def next_run(outcome: ev.Outcome | None) -> NextRun | None:
     """The run that follows one with this outcome."""
-    if isinstance(outcome, None | ev.WorkflowCancelled | ev.WorkflowTerminated):
-        return None
-    return outcome.next
+    return outcome.next if isinstance(outcome, _WITH_NEXT) else None
