@@ -9,6 +9,8 @@ from support.codecs import InThreads
 from support.hosting import hosted, settled, tick, until
 
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
+from everact.actors.recovery import rebuild
+from everact.actors.workflow_actor import WorkflowActor
 from everact.exceptions import (
     ActivityCancelledError,
     ActivityNotPendingError,
@@ -17,6 +19,7 @@ from everact.exceptions import (
     WorkflowFailedError,
     WorkflowNotFoundError,
 )
+from everact.journal.events import AttemptNoted
 from everact.journal.fault_points import armed
 from everact.journal.memory_store import MemoryJournal
 
@@ -246,6 +249,31 @@ async def told_to_stop(runtime, it):
         await asked.heartbeat("last words")
     await asked.report_cancelled()
     assert await handle.result() == "cancelled"
+
+
+async def test_a_heartbeat_that_finds_the_run_made_anew_asks_the_new_one(monkeypatch):
+    """A rebuild between the answer and what the caller looks at next: it must not wait for the old object."""
+    it = Outside(cancellation="wait_cancellation_completed")
+    put = WorkflowActor.put
+
+    def then_rebuild(actor, event, reply=None):
+        if type(event) is AttemptNoted and event.details:
+            reply.add_done_callback(lambda _: anew(actor))
+        put(actor, event, reply)
+
+    def anew(actor):
+        actor.shard.enqueue(actor)  # it has been given a turn that it will never have
+        actor.shard.writer.error = OSError("the disk is on fire")
+        for _ in rebuild(actor.shard):
+            pass
+
+    async with hosted(MemoryJournal(), it.W, activities=[it.fn]) as runtime:
+        handle = await it.spawn(runtime)
+        await handle.signal(it.W.end)
+        await settled(runtime)
+        monkeypatch.setattr(WorkflowActor, "put", then_rebuild)
+        async with asyncio.timeout(5):
+            await told_to_stop(runtime, it)
 
 
 async def test_what_stops_without_being_asked_fails():
