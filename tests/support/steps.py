@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 from everact import ApplicationError, activity
 from everact.actors.definitions import activity_definition, workflow_definition
+from everact.actors.intercepted_runs import InterceptedInstance
 from everact.actors.jumps import Ahead
 from everact.actors.replay import replay
 from everact.actors.workflow_instance import WorkflowInstance
@@ -23,11 +24,15 @@ class Replayed:
         delivered: How many events its code was given.
     """
 
-    def __init__(self, cls, activities, records, jump=True, workflows=()):
+    def __init__(self, cls, activities, records, jump=True, workflows=(), interceptors=None):
         known = {d.name: d for d in map(activity_definition, activities)}
         types = {d.name: d for d in map(workflow_definition, (cls, *workflows))}
         definition = workflow_definition(cls)
-        instance = WorkflowInstance(definition, known, PayloadConverter(), workflows=types)
+        if interceptors is None:
+            instance = WorkflowInstance(definition, known, PayloadConverter(), workflows=types)
+        else:
+            common = (definition, known, PayloadConverter(), "warn", interceptors)
+            instance = InterceptedInstance(*common, workflows=types)
         self.delivered = 0
         turn = WorkflowInstance.turn
 
