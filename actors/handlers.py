@@ -13,7 +13,7 @@ from ..journal.errors import PayloadError
 from ..journal.failures import safe_message
 from ..journal.payloads import Payload
 from .asyncio_forbidden import read_only
-from .continuation import ContinueAsNewError, RunEnds
+from .continuation import RunEnds, continuing
 from .definitions import HandlerDefinition, own_handler
 from .errors import QueryFailedError, RegistrationError, UnknownHandlerError, UpdateRejectedError
 from .event_loop import TurnAborted
@@ -145,10 +145,8 @@ class MessageHandlers:
                 self.queues().was_handled(event.name, delivery)
         except _NOT_ITS_OWN:
             raise
-        except ContinueAsNewError as error:
-            raise RunEnds(error) from None
         except BaseException as error:  # noqa: BLE001  (R7: the run goes on)
-            self._failed(delivery.number, event.name, error)
+            self._failed(delivery.number, event.name, self._failure(error))
 
     def _failed(self, number: int, name: str, error: BaseException) -> None:
         if self._queues is not None:
@@ -160,10 +158,8 @@ class MessageHandlers:
             await handler
         except _NOT_ITS_OWN:
             raise
-        except ContinueAsNewError as error:
-            raise RunEnds(error) from None
         except BaseException as error:  # noqa: BLE001  (R7: the run goes on)
-            self._failed(number, name, error)
+            self._failed(number, name, self._failure(error))
         finally:
             self.running -= 1
 
@@ -194,10 +190,9 @@ class MessageHandlers:
                 )
         except _NOT_ITS_OWN:
             raise
-        except ContinueAsNewError as error:
-            raise RunEnds(error) from None
         except BaseException as error:  # noqa: BLE001  (R7: the caller gets it)
-            self._run._outputs.append(ev.UpdateFailed(number, failure_of(error, self._run._converter)))
+            failure = failure_of(self._failure(error), self._run._converter)
+            self._run._outputs.append(ev.UpdateFailed(number, failure))
 
     async def _update_handler(self, number: int, handler: HandlerDefinition, coroutine: Any) -> None:
         try:
@@ -205,12 +200,26 @@ class MessageHandlers:
             self._run._outputs.append(ev.UpdateCompleted(number, result))
         except _NOT_ITS_OWN:
             raise
-        except ContinueAsNewError as error:
-            raise RunEnds(error) from None
         except BaseException as error:  # noqa: BLE001  (R7: the caller gets it)
-            self._run._outputs.append(ev.UpdateFailed(number, failure_of(error, self._run._converter)))
+            failure = failure_of(self._failure(error), self._run._converter)
+            self._run._outputs.append(ev.UpdateFailed(number, failure))
         finally:
             self.running -= 1
+
+    def _failure(self, error: BaseException) -> BaseException:
+        """What a handler has failed with, given what has left it.
+
+        Raises:
+            RunEnds: It has not: it has said that the run goes on as a new one.
+        """
+        continued = continuing(error)
+        if continued is None:
+            return error
+        sagas = self._run.sagas
+        refusal = None if sagas is None else sagas.refusal_to_lose("a handler", continued)
+        if refusal is None:
+            raise RunEnds(continued) from None
+        return refusal
 
     def refused(self, delivery: Delivery, error: BaseException) -> ev.HandlerFailed | ev.UpdateFailed:
         """What becomes of a message when there is no object to handle it."""

@@ -9,18 +9,15 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from .asyncio_discard import TurnAborted, TurnCrashed
+from .asyncio_discard import TurnCrashed
 from .errors import SagaCompensationError
-from .saga_compensation import Compensator, is_bug, sagas_of
+from .saga_compensation import BROKEN_OFF, Compensator, is_bug, sagas_of
 from .saga_order import Order, in_groups
 from .saga_steps import Compensation, FailurePolicy, StepFuture
 from .step_context import outlives_step
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
-
-#: What leaves a block without being an end of it: its code leaves memory, or the turn is broken off.
-_BROKEN_OFF = (GeneratorExit, TurnAborted, KeyboardInterrupt, SystemExit)
 
 #: The saga whose block is being run.
 active_saga: ContextVar[SagaBlock | None] = ContextVar("everact_saga", default=None)
@@ -77,6 +74,11 @@ class SagaBlock:
     def has_ended_well(self) -> bool:
         """Whether its block has been left without an error."""
         return self._state == "closed"
+
+    @property
+    def owes(self) -> bool:
+        """Whether there is, or may be, something that it is to undo."""
+        return bool(self._done) or any(step.compensation is not None for step in self._pending)
 
     def _check_open(self, call: str) -> None:
         if self._state == "new":
@@ -165,6 +167,7 @@ class SagaBlock:
         self._state = "open"
         self._outer = active_saga.get()
         active_saga.set(self)
+        sagas_of(self._run).blocks[self] = None
         return self
 
     async def __aexit__(
@@ -175,7 +178,7 @@ class SagaBlock:
         Raises:
             SagaCompensationError: A compensation failed; ``__cause__`` is the error that has left the block.
         """
-        if self._run.loop.discarded or isinstance(error, _BROKEN_OFF):
+        if self._run.loop.discarded or isinstance(error, BROKEN_OFF):
             return
         active_saga.set(self._outer)
         if not isinstance(error, Exception | asyncio.CancelledError | None):
@@ -185,19 +188,19 @@ class SagaBlock:
         outer = self._outer
         if found is None:
             if outer is not None and outer.is_open:
-                self._state = "closed"
+                self._leave("closed")
                 outer._done += self._done
                 outlives_step(outer)
                 return
             if outer is None:
-                self._state = "closed"
+                self._leave("closed")
                 return
             found = asyncio.CancelledError(f"the saga around saga {self._name!r} was left")
         if is_bug(self._run, found):
             raise TurnCrashed(found) from found
         self._state = "compensating"
         cancelled, failures = await self._shielded(self._unwound(found))
-        self._state = "undone"
+        self._leave("undone")
         self._failures.clear()  # with their frames, in which this saga is
         if failures:
             failed = SagaCompensationError(self._name, [(step, text) for step, text, _error in failures])
@@ -208,14 +211,18 @@ class SagaBlock:
         if found is not error:
             raise found
 
+    def _leave(self, state: str) -> None:
+        self._state = state
+        del sagas_of(self._run).blocks[self]
+
     def _refuse_to_lose(self, error: BaseException) -> None:
         """The run goes on as another one, which does not know what this one would have to undo.
 
         Raises:
             RuntimeError: There is something.
         """
-        self._state = "closed"
-        if self._done or any(step.compensation is not None for step in self._pending):
+        self._leave("closed")
+        if self.owes:
             raise RuntimeError(
                 f"{type(error).__name__} must not leave the block of saga {self._name!r}: what undoes its completed "
                 f"steps ({len(self._done)}) would be lost; let the block end first, then call continue_as_new()"

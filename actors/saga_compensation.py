@@ -15,15 +15,20 @@ from ..journal.saga_events import (
     CompensationFailed,
     CompensationStarted,
 )
-from .asyncio_discard import TurnCrashed
+from .asyncio_discard import TurnAborted, TurnCrashed
 from .context import in_main
+from .continuation import continuing
 from .failure_conversion import failure_of, is_failure
 from .places import suspended_at
 from .retries import decide
 from .saga_steps import Compensation
 
 if TYPE_CHECKING:
+    from .saga_block import SagaBlock
     from .workflow_instance import WorkflowInstance
+
+#: What leaves code without being an end of it: it leaves memory, or the turn is broken off.
+BROKEN_OFF = (GeneratorExit, TurnAborted, KeyboardInterrupt, SystemExit)
 
 
 class RunSagas:
@@ -33,14 +38,28 @@ class RunSagas:
         count: How many have begun to compensate.
         completed: How many steps of them were completed.
         escalations: Compensations that wait for a release of the run, by command number.
+        blocks: Sagas whose blocks are being run, or undone.
     """
 
-    __slots__ = ("completed", "count", "escalations")
+    __slots__ = ("blocks", "completed", "count", "escalations")
 
     def __init__(self) -> None:
         self.count = 0
         self.completed = 0
         self.escalations: dict[int, asyncio.Future[None]] = {}
+        self.blocks: dict[SagaBlock, None] = {}
+
+    def refusal_to_lose(self, where: str, error: BaseException) -> RuntimeError | None:
+        """Why the run must not end where it was told to go on as a new one, which could not undo what is done."""
+        for block in self.blocks:
+            if block.owes:
+                refusal = RuntimeError(
+                    f"{type(error).__name__} must not leave {where} while saga {block._name!r} has completed steps, or "
+                    f"undoes them: what undoes them would be lost; let the block end first"
+                )
+                refusal.__cause__ = error
+                return refusal.with_traceback(error.__traceback__)
+        return None
 
     def released(self) -> None:
         """The run was released: what has failed begins again."""
@@ -120,7 +139,10 @@ class Compensator:
             )
             try:
                 await self._call(one, command, first)
-            except (Exception, asyncio.CancelledError) as error:
+            except BROKEN_OFF:
+                raise
+            except BaseException as raised:  # noqa: BLE001  (whatever it is: the others are undone)
+                error = self._refused(raised)
                 if is_bug(run, error):
                     raise TurnCrashed(error) from error
                 failure = failure_of(error, run._converter)
@@ -140,6 +162,13 @@ class Compensator:
             first = first or command
             future = self._sagas.escalations[escalation] = run.loop.create_future()
             await future
+
+    def _refused(self, error: BaseException) -> BaseException:
+        """The error itself; or why the run does not go on as a new one from inside of a compensation."""
+        continued = continuing(error)
+        if continued is None:
+            return error
+        return self._sagas.refusal_to_lose("a compensation", continued) or error
 
     async def _call(self, one: Compensation, command: int, repeats: int) -> None:
         """Call it; an activity is repeated by its pool, with one idempotency key, a function here."""

@@ -5,7 +5,7 @@ import random
 from contextlib import suppress
 
 import pytest
-from support.hosting import hosted, settled
+from support.hosting import hosted, settled, until
 from support.codecs import encrypted
 from support.stores import TroubledStore
 from support.mixed_workflows import ACTIVITIES, add, Kid, Mixed, program
@@ -89,7 +89,7 @@ async def whole(runtime):
         for run in await runtime.list_workflows(status="running"):
             print(await runtime.ref(run.workflow_id).describe())
         raise AssertionError("they never end")
-    assert runtime._shard.outbox.pending(0) == []
+    await until(lambda: not runtime._shard.outbox.pending(0))
     for run in await runtime.list_workflows(limit=1000):
         history = await runtime.ref(f"everact://local/{run.workflow_id}/{run.run_id}").fetch_history()
         cls = Mixed if run.workflow_type == "Mixed" else Kid
