@@ -16,11 +16,18 @@ Steps::
     ["race", [branch...]]   the first one wins, the others are cancelled
     ["limit", s, branch]    asyncio.timeout
     ["guard", branch, branch]   try: the first one, finally: the second one
+    ["step", branch]        workflow.step
+    ["saga", branch, undo, n]   workflow.saga; the branch undo undoes the first one; with n = 0 it fails in the end
+    ["publish", n]          under a key of its own
+    ["child", branch]       a child workflow that runs this branch, cancelled with its parent and waited for
 """
 
 import asyncio
 import random
+from contextvars import ContextVar, copy_context
 from datetime import timedelta
+from itertools import count
+from operator import itemgetter
 
 from hypothesis import strategies as st
 
@@ -31,6 +38,9 @@ QUICK = RetryPolicy(
 )
 #: What the activities look at, by event loop: ``Outside`` of the model and of the runtime.
 outsides = {}
+#: The saga of the model whose block is being run, and what counts its completed steps.
+sagas = ContextVar("sagas", default=None)
+completions = count()
 
 
 class Outside:
@@ -80,24 +90,29 @@ class Program:
     def __init__(self) -> None:
         self.signals: list[int] = []
         self.updates: list[str] = []
-        self.came = asyncio.Event()
         self.log: dict[str, list[str]] = {}
+        self.published: dict[str, int] = {}
+
+    @workflow.transient
+    def came(self) -> asyncio.Event:
+        return asyncio.Event()
 
     def _signalled(self) -> None:
         self.came.set()
-        self.came = asyncio.Event()
+        self.came.clear()
 
     async def branch(self, name: str, steps: list[list]) -> str:
-        log = self.log[name] = self.log.get(name, [])
+        self.log.setdefault(name, [])
         for number, step in enumerate(steps):
             here = f"{name}.{number}"
             try:
-                log.append(f"{step[0]}: {await self.step(here, *step)}")
+                result = await self.step(here, *step)
+                self.log[name].append(f"{step[0]}: {result}")
             except asyncio.CancelledError:
-                log.append(f"{step[0]} cancelled")
+                self.log[name].append(f"{step[0]} cancelled")
                 raise
             except Exception:
-                log.append(f"{step[0]} failed")
+                self.log[name].append(f"{step[0]} failed")
         return f"{name} ended"
 
     async def step(self, here: str, kind: str, *args) -> str:
@@ -135,7 +150,41 @@ class Program:
                     return await self.branch(f"{here}/0", branch)
                 finally:
                     await self.branch(f"{here}/1", last)
+            case "step", [branch]:
+                return await self.in_step(f"{here}/0", branch)
+            case "saga", [branch, undo, ends_well]:
+                return await self.in_saga(here, branch, undo, ends_well)
+            case "publish", [value]:
+                self.publish(here, value)
+                return "published"
+            case "child", [branch]:
+                return str(await self.in_child(here, branch))
         raise AssertionError(kind)
+
+    async def in_step(self, name: str, branch: list[list]) -> str:
+        return await self.branch(name, branch)
+
+    async def in_saga(self, here: str, branch: list[list], undo: list[list], ends_well: int) -> str:
+        async with self.saga() as saga:
+            saga.add_compensation(self.branch, f"{here}/undo", undo)
+            await self.branch(f"{here}/0", branch)
+            if not ends_well:
+                raise ApplicationError("in the end")
+        return "ended well"
+
+    def saga(self):
+        return PlainSaga()
+
+    def publish(self, key: str, value: int) -> None:
+        self.published[key] = value
+
+    async def in_child(self, here: str, branch: list[list]) -> dict[str, list[str]]:
+        child = type(self)()
+        context = copy_context()
+        context.run(sagas.set, None)
+        loop = asyncio.get_running_loop()
+        await loop.create_task(child.branch(f"{here}/0", branch), context=context)
+        return child.log
 
     async def race(self, here: str, branches: list[list]) -> str:
         tasks = [asyncio.ensure_future(self.branch(f"{here}/{n}", b)) for n, b in enumerate(branches)]
@@ -173,8 +222,73 @@ class Program:
         return {"log": self.log, "signals": sorted(self.signals), "updates": sorted(self.updates)}
 
 
+class PlainSaga:
+    """What ``workflow.saga`` does, with compensations that are functions."""
+
+    def __init__(self):
+        self._done = []
+
+    def add_compensation(self, undo, *args):
+        self._done.append((next(completions), undo, args))
+
+    async def __aenter__(self):
+        self._outer = sagas.get()
+        sagas.set(self)
+        return self
+
+    async def __aexit__(self, kind, error, trace):
+        sagas.set(self._outer)
+        if error is None:
+            if self._outer is not None:
+                self._outer._done += self._done
+            return
+        if not isinstance(error, Exception | asyncio.CancelledError):
+            return
+        undoing = asyncio.ensure_future(self._undo())
+        cancelled = None
+        while not undoing.done():
+            try:
+                await asyncio.wait([undoing])
+            except asyncio.CancelledError as again:
+                cancelled = again
+        if cancelled is not None:
+            raise cancelled
+
+    async def _undo(self):
+        sagas.set(None)
+        for _place, undo, args in sorted(self._done, key=itemgetter(0), reverse=True):
+            await undo(*args)
+
+
 @workflow.defn
-class Interpreted(Program):
+class Part(Program):
+    """A child, which does a part of a program."""
+
+    @workflow.run
+    async def run(self, name: str, branch: list[list]) -> dict[str, list[str]]:
+        await self.branch(name, branch)
+        return self.log
+
+    @workflow.step
+    async def in_step(self, name: str, branch: list[list]) -> str:
+        return await super().in_step(name, branch)
+
+    def saga(self):
+        return workflow.saga()
+
+    def publish(self, key: str, value: int) -> None:
+        workflow.publish(key, value)
+
+    async def in_child(self, here: str, branch: list[list]) -> dict[str, list[str]]:
+        options = {
+            "cancellation_type": "wait_cancellation_completed",
+            "parent_close_policy": "request_cancel",
+        }
+        return await workflow.execute_child_workflow(Part, f"{here}/0", branch, **options)
+
+
+@workflow.defn
+class Interpreted(Part):
     @workflow.run
     async def run(self, steps: list[list]) -> dict[str, object]:
         await self.branch("main", steps)
@@ -203,6 +317,7 @@ def programs():
     quick = st.one_of(
         st.tuples(st.just("act"), st.integers(0, 3)),
         st.tuples(st.just("draw")),
+        st.tuples(st.just("publish"), st.integers(0, 9)),
     )
     slow = st.one_of(
         st.tuples(st.just("sleep"), st.just(0)),
@@ -218,8 +333,16 @@ def programs():
             st.tuples(st.just("race"), racers),
             st.tuples(st.just("limit"), st.just(0), branch),
             st.tuples(st.just("guard"), branch, st.lists(quick, max_size=2)),
+            st.tuples(st.just("step"), branch),
+            st.tuples(st.just("step"), branch),
+            st.tuples(st.just("saga"), branch, st.lists(steps, max_size=2), st.integers(0, 1)),
+            st.tuples(st.just("child"), st.lists(deaf, max_size=3)),
         )
 
+    # A child hears no signals of its parent.
+    deaf = st.one_of(
+        quick, st.tuples(st.just("sleep"), st.just(0)), st.tuples(st.just("gate"), st.integers(0, 2))
+    )
     # Racers end at times of their own: who wins is then no matter of order.
     sleeps = st.lists(st.just(("sleep", 0)), min_size=1, max_size=2)
     racers = st.tuples(st.lists(slow, min_size=1, max_size=1), st.lists(sleeps, max_size=2)).map(
@@ -242,6 +365,10 @@ def timed(program):
                 return [kind, [branch(one) for one in branches]]
             case ("guard", first, last):
                 return ["guard", branch(first), branch(last)]
+            case ("step" | "child" as kind, inner):
+                return [kind, branch(inner)]
+            case ("saga", first, undo, ends_well):
+                return ["saga", branch(first), branch(undo), ends_well]
             case _:
                 return list(it)
 

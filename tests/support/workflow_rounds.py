@@ -40,7 +40,7 @@ from everact.supervision.strategies import RestartLimit
 from .clock import SECOND, ManualClock
 from .stores import TroubledStore
 from .workflow_model import Model
-from .workflow_programs import Interpreted, Outside, act, gated, outsides, programs, timed
+from .workflow_programs import Interpreted, Outside, Part, act, gated, outsides, programs, timed
 
 ACTIVITIES = (act, gated)
 #: Seconds after which an example counts as hanging.
@@ -129,7 +129,7 @@ class Round:
         self.store = TroubledStore(MemoryStore(self.journal))
         self.runtime = Runtime(
             self.store,
-            workflows=[Interpreted],
+            workflows=[Interpreted, Part],
             activities=ACTIVITIES,
             clock=self.clock,
             grace=0,
@@ -353,11 +353,14 @@ class Round:
     async def compare(self):
         outcome = self.model.outcome
         if outcome == "running":  # to ask the run itself would bring it into memory
-            assert await self.runtime.count_workflows(status="running") == 2, "the run has ended"
+            running = await self.runtime.count_workflows(status="running", workflow_type="Interpreted")
+            assert running == 2, "the run has ended"
             for n in self.model.answers:
                 await self._compare_answer(n)
             return
-        status = (await self.run.describe()).status
+        seen = await self.run.describe()
+        status = seen.status
+        assert seen.published == self.model.program.published
         expected = outcome if isinstance(outcome, str) else "completed"
         assert status == expected, f"the run is {status}, the model {expected}"
         if isinstance(outcome, dict):
@@ -393,7 +396,8 @@ def _plain(found):
 def replayed(records):
     """Replay a history in a fresh instance; raises where the code decides otherwise."""
     known = {it.name: it for it in map(activity_definition, ACTIVITIES)}
-    instance = WorkflowInstance(workflow_definition(Interpreted), known, PayloadConverter())
+    types = {it.name: it for it in map(workflow_definition, (Interpreted, Part))}
+    instance = WorkflowInstance(types["Interpreted"], known, PayloadConverter(), workflows=types)
     replay(instance, records)
     instance.discard()
 
