@@ -24,7 +24,6 @@ from .object_fields import Changes, Fields, UnstorableFieldError
 from .saga_compensation import sagas_of
 
 if TYPE_CHECKING:
-    from .event_loop import WorkflowLoop
     from .step_definitions import StepDefinition
     from .workflow_instance import Delivery, WorkflowInstance
 
@@ -152,14 +151,19 @@ def is_quiet(instance: WorkflowInstance, timers: int = 0) -> bool:
         and not instance._conditions
         and not instance.is_crowded
         and not instance.handlers.has_own_messages
-        and _is_alone(instance.loop)
+        and _is_alone(instance)
     )
 
 
-def _is_alone(loop: WorkflowLoop) -> bool:
-    """Whether the running task is the only one, nothing waits to be called, and no failure waits to be looked at."""
+def _is_alone(instance: WorkflowInstance) -> bool:
+    """Whether main is the only task, nothing waits to be called, and no failure waits to be looked at.
+
+    A handler may run before main is there, and a task when main is done: what follows it in that turn is not its own.
+    """
+    loop = instance.loop
     return (
         len(loop._tasks) == 1
+        and instance.main in loop._tasks
         and not loop._ready
         and not length_hint(loop._rest)
         and not loop.unseen_failures()
