@@ -182,6 +182,8 @@ async def test_everything_at_once_ends_and_replays_as_it_was(seed, request):
         options["execution_timeout"] = rng.choice([0.01, 0.03])
     if rng.random() < 0.3:
         options["retry_policy"] = RetryPolicy(initial_interval=0.0001, maximum_attempts=3, jitter=0)
+    if rng.random() < 0.3:
+        options["start_delay"] = 0.003
     trouble = rng.choice([0, 0, 0.1, 0.3])
     journal = MemoryJournal()
     for lives_left in reversed(range(rng.choice([1, 1, 2, 3]))):
