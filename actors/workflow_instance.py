@@ -214,8 +214,9 @@ class WorkflowInstance:
                         end_run(self, main)
                 except RunEnds as end:
                     end_by_handler(self, end, deliveries, end.at or delivery)
-                if self.draws is not None:
-                    self._record_draws(self.draws)
+                draws: Draws | None = self.draws
+                if draws is not None:
+                    self._record_draws(draws)
         except (WorkflowCrashedError, KeyboardInterrupt):
             raise
         except PayloadDecodeError as error:
