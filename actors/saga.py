@@ -241,7 +241,7 @@ class Saga(SagaBlock):
         if run.loop.discarded:
             return run.loop.refuse()
         self._check_open("run()")
-        outlives_step(self)
+        outlives_step(self.entered_in)
         decode: Decode | None = None
         if isinstance(activity, str):
             definition = run.activity_named(activity)
@@ -303,7 +303,7 @@ class Saga(SagaBlock):
             RuntimeError: The saga's block is not entered yet, or left.
         """
         self._check_open("add_compensation()")
-        outlives_step(self)
+        outlives_step(self.entered_in)
         if name is None:
             name = (
                 compensation

@@ -14,7 +14,7 @@ from .errors import SagaCompensationError
 from .saga_compensation import BROKEN_OFF, Compensator, is_bug, sagas_of
 from .saga_order import Order, in_groups
 from .saga_steps import Compensation, FailurePolicy, StepFuture
-from .step_context import outlives_step
+from .step_context import RunningStep, current_step, outlives_step
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
@@ -24,7 +24,11 @@ active_saga: ContextVar[SagaBlock | None] = ContextVar("everact_saga", default=N
 
 
 class SagaBlock:
-    """The block of a saga: it knows the steps on their way and those that are done."""
+    """The block of a saga: it knows the steps on their way and those that are done.
+
+    Attributes:
+        entered_in: The step in whose body the block was entered; None when that was in none.
+    """
 
     __slots__ = (
         "_done",
@@ -38,6 +42,7 @@ class SagaBlock:
         "_policy",
         "_run",
         "_state",
+        "entered_in",
     )
 
     def __init__(
@@ -56,6 +61,7 @@ class SagaBlock:
         self._parallel = is_parallel
         self._order = order
         self._outer: SagaBlock | None = None
+        self.entered_in: RunningStep | None = None
         self._state = "new"
         self._pending: dict[StepFuture, None] = {}
         self._done: list[Compensation] = []
@@ -166,6 +172,7 @@ class SagaBlock:
             )
         self._state = "open"
         self._outer = active_saga.get()
+        self.entered_in = current_step.get()
         active_saga.set(self)
         sagas_of(self._run).blocks[self] = None
         return self
@@ -190,7 +197,7 @@ class SagaBlock:
             if outer is not None and outer.is_open:
                 self._leave("closed")
                 outer._done += self._done
-                outlives_step(outer)
+                outlives_step(outer.entered_in)
                 return
             if outer is None:
                 self._leave("closed")

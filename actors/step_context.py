@@ -12,22 +12,24 @@ class RunningStep(Protocol):
     Attributes:
         command: Its number in the run.
         parent: The step around it.
-        saga: The saga in whose block it was called.
         is_outlived: It has done what no checkpoint holds, so that its body runs again in a replay.
     """
 
     command: int
     parent: RunningStep | None
-    saga: object | None
     is_outlived: bool
 
 
 current_step: ContextVar[RunningStep | None] = ContextVar("everact_step", default=None)
 
 
-def outlives_step(saga: object) -> None:
-    """A saga has learnt something: the steps inside its block that run now are no checkpoints, and tell it again."""
+def outlives_step(entered_in: RunningStep | None) -> None:
+    """A saga has learnt something: the steps inside its block that run now are no checkpoints, and tell it again.
+
+    Args:
+        entered_in: The step in whose body the saga's block was entered, if that was in one.
+    """
     step = current_step.get()
-    while step is not None and step.saga is saga:
+    while step is not None and step is not entered_in:
         step.is_outlived = True
         step = step.parent

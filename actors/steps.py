@@ -111,7 +111,6 @@ class StepCall:
         command: Its number in the run.
         definition: The step.
         parent: The step around it.
-        saga: The saga in whose block it was called.
         is_outlived: It has told a saga around it something, so that it is no checkpoint.
     """
 
@@ -127,7 +126,6 @@ class StepCall:
         "definition",
         "is_outlived",
         "parent",
-        "saga",
     )
 
     def __init__(
@@ -138,7 +136,6 @@ class StepCall:
         self._coroutine: Coroutine[Any, Any, Any] | None = None
         self._context: Context | None = None
         self.parent: RunningStep | None = None
-        self.saga: object | None = None
         self.is_outlived = False
         self.definition = definition
         self._arguments = arguments
@@ -212,7 +209,6 @@ class StepCall:
     async def _run(self) -> Any:
         instance = self._instance
         self.parent = current_step.get()
-        self.saga = active_saga.get()
         current_step.set(self)
         replay = instance.steps
         recorded = None if replay is None else replay.starts.get(self.command)
@@ -406,7 +402,7 @@ class StepCall:
         compensation, args = self.definition.compensation(self._object, result)
         token = current_step.set(self.parent)  # it is no hindrance to its own checkpoint
         try:
-            outlives_step(saga)
+            outlives_step(saga.entered_in)
             step_completed(self.definition.name, compensation, args)
         finally:
             current_step.reset(token)
