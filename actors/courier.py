@@ -42,7 +42,7 @@ class Courier:
         self._shard = shard
         self._receiving = Receiving(shard)
         self._waiting: deque[Message | Damaged] = deque()
-        self._kept: dict[int, deque[Message]] = {}
+        self._kept: dict[str, deque[Message]] = {}
         self._read_to = 0
         self._is_behind = False
         self._is_stopped = False
@@ -105,9 +105,9 @@ class Courier:
         if self._kept and self._timer is None:
             self._try_later(PAUSE)
 
-    def take_kept(self, key: int) -> None:
-        """Take in what was kept back for a run, now that it can take it."""
-        kept = self._kept.pop(key, None)
+    def take_kept(self, workflow_id: str) -> None:
+        """Take in what was kept back for the runs of an id, now that one can take it."""
+        kept = self._kept.pop(workflow_id, None)
         if kept and not self._is_stopped:
             self._waiting.extendleft(reversed(kept))
             self._work(len(kept))
@@ -156,7 +156,7 @@ class Courier:
         try:
             self._receiving.take(message, decode_message(message.body), self._kept)
         except NotNowError as later:
-            self._kept.setdefault(later.key, deque()).append(message)
+            self._kept.setdefault(later.workflow_id, deque()).append(message)
         except (JournalError, OSError):
             raise
         except Exception as error:  # noqa: BLE001  (undecodable, or ours: the others go on)
