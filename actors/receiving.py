@@ -46,15 +46,7 @@ RECORD_BYTES = 1 << 20
 
 
 class NotNowError(Exception):
-    """The run that a message is for can take nothing in just now.
-
-    Attributes:
-        workflow_id: Of the run.
-    """
-
-    def __init__(self, workflow_id: str) -> None:
-        super().__init__(workflow_id)
-        self.workflow_id = workflow_id
+    """The run that a message is for can take nothing in just now."""
 
 
 class Receiving:
@@ -130,7 +122,7 @@ class Receiving:
     def _check(actor: WorkflowActor, kept: Container[str]) -> None:
         is_writing = actor.coding is not None and actor.coding.is_writing
         if actor.workflow_id in kept or is_writing or not actor.state.last_event:
-            raise NotNowError(actor.workflow_id)
+            raise NotNowError
 
     # --- starts
 
@@ -138,11 +130,18 @@ class Receiving:
         shard = self._shard
         started = body.started
         workflow_id = started.workflow_id
-        current = self._find(workflow_id, "", kept)
-        status = None if current is None else current.state.status
+        if workflow_id in kept:
+            raise NotNowError
+        current = shard.newest.get(workflow_id)
+        row = shard.index.find(workflow_id) if current is None else None
+        status = row.status if row is not None else None if current is None else current.state.status
         if_running: IfRunning = body.if_running  # type: ignore[assignment]  # checked at the call
         if_closed: IfClosed = body.if_closed  # type: ignore[assignment]
         decision = decide(status, if_running, if_closed)
+        if row is not None and decision != "start":  # what has ended before is not read for another start
+            current = shard.actor_of(row)
+        if current is not None:
+            self._check(current, kept)
         if current is not None and decision in ("attach", "refuse"):
             self._not_started(body, current, is_refused=decision == "refuse")
             return

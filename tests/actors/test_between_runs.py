@@ -10,7 +10,15 @@ from support.hosting import hosted, settled, tick, until
 from everact import workflow
 from everact.actors import courier as courier_module
 from everact.exceptions import ChildWorkflowError, ExternalWorkflowError
-from everact.journal.memory_store import MemoryJournal
+from everact.journal import compaction
+from everact.journal.memory_store import MemoryJournal, MemoryStore
+from everact.journal.tables import NUMBER, Table
+
+
+@pytest.fixture(autouse=True)
+def one_segment(monkeypatch):
+    monkeypatch.setattr(compaction, "WINDOW", 1000)
+
 
 LATER = {"delay": {"start_delay": 1000}, "schedule": {"cron_schedule": "0 6 * * *"}}
 
@@ -58,7 +66,7 @@ class Canceller:
     @workflow.run
     async def run(self, workflow_id: str, run_id: str) -> str:
         try:
-            await workflow.get_external_workflow_handle(workflow_id, run_id=run_id).cancel()
+            await workflow.get_external_workflow_handle(workflow_id, run_id=run_id or None).cancel()
         except ExternalWorkflowError as error:
             return type(error.__cause__).__name__
         return "delivered"
@@ -117,7 +125,7 @@ class Speaker:
         self.is_to_go_on = True
 
 
-async def test_messages_keep_their_order_when_the_run_that_holds_the_first_one_up_continues_as_new(monkeypatch):
+async def test_messages_keep_their_order_when_the_run_that_holds_one_up_continues_as_new(monkeypatch):
     monkeypatch.setattr(courier_module, "PAUSE", 0.2)
     async with hosted(MemoryJournal(), Speaker, Patient) as runtime:
         courier = runtime._shard.courier
@@ -132,3 +140,58 @@ async def test_messages_keep_their_order_when_the_run_that_holds_the_first_one_u
         await speaker.signal(Speaker.go_on)
         await speaker.result()
         assert await runtime.ref("patient").result() == ["one", "two"]
+
+
+@workflow.defn
+class Starter:
+    @workflow.run
+    async def run(self, workflow_id: str) -> list[str]:
+        return await workflow.execute_child_workflow(Patient, 0, 0, [], id=workflow_id)
+
+
+async def moved(runtime):
+    """Move all that the log holds into the tables."""
+    shard = runtime._shard
+    await settled(runtime)
+    shard.compactor.hurry()
+    shard.housekeeping.wake()
+    await until(lambda: not any(map(len, shard.index.rows.values())))
+
+
+def damage(journal, run_key, *tables):
+    store = MemoryStore(journal)
+
+    def change(changes):
+        for table in tables:
+            key, value = changes.last(table, NUMBER.pack(run_key), NUMBER.pack(run_key + 1))
+            changes.put(table, [(key, value[:-1] + bytes([value[-1] ^ 0xFF]))])
+
+    store.append(store.position, [], change)
+
+
+async def test_a_damaged_run_holds_up_no_messages_but_its_own(caplog):
+    journal = MemoryJournal()
+    async with hosted(journal, Patient) as runtime:
+        await runtime.spawn(Patient, 0, 1, [], id="damaged")
+        await runtime.spawn(Patient, 0, 1, [], id="whole")
+        await moved(runtime)
+    damage(journal, 1, Table.RUNS, Table.OPEN, Table.HISTORIES)
+    async with hosted(journal, Patient, Canceller, Starter) as runtime:
+        waits = [await runtime.spawn(kind, "damaged", *more) for kind, *more in ((Canceller, ""), (Starter,))]
+        await until(lambda: runtime._shard.courier._kept)
+        assert await runtime.execute(Canceller, "whole", "") == "delivered"
+        assert [(await one.describe()).status for one in waits] == ["running"] * 2
+        assert len(runtime._shard.outbox.pending(0)) == 2
+        runtime._shard.courier._try_again()
+        assert await runtime.execute(Canceller, "nobody", "") == "WorkflowNotFoundError"
+    assert sum("messages to workflow 'damaged' wait, it is damaged" in text for text in caplog.messages) == 1
+
+
+async def test_a_child_gets_the_id_of_an_ended_run_that_is_damaged():
+    journal = MemoryJournal()
+    async with hosted(journal, Patient) as runtime:
+        await runtime.execute(Patient, 0, 0, [], id="damaged")
+        await moved(runtime)
+    damage(journal, 1, Table.HISTORIES)
+    async with hosted(journal, Patient, Starter) as runtime:
+        assert await runtime.execute(Starter, "damaged") == []
