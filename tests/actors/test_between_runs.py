@@ -180,8 +180,10 @@ async def test_a_damaged_run_holds_up_no_messages_but_its_own(caplog):
         waits = [await runtime.spawn(kind, "damaged", *more) for kind, *more in ((Canceller, ""), (Starter,))]
         await until(lambda: runtime._shard.courier._kept)
         assert await runtime.execute(Canceller, "whole", "") == "delivered"
-        assert [(await one.describe()).status for one in waits] == ["running"] * 2
-        assert len(runtime._shard.outbox.pending(0)) == 2
+        seen = [await one.describe() for one in waits]
+        assert [one.status for one in seen] == ["running"] * 2
+        assert [child.status for one in seen for child in one.children] == ["damaged"]
+        assert len(runtime._shard.courier._kept["damaged"]) == 2
         runtime._shard.courier._try_again()
         assert await runtime.execute(Canceller, "nobody", "") == "WorkflowNotFoundError"
     assert sum("messages to workflow 'damaged' wait, it is damaged" in text for text in caplog.messages) == 1
