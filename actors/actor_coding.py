@@ -352,7 +352,7 @@ class ActorCoding:
         for given in record.inputs:
             self._coded.pop(id(given), None)
         self.let_follow()
-        actor.shard.courier.take_kept(actor.key)
+        actor.shard.courier.take_kept(actor.workflow_id)
 
     def _record(self, record: ev.Record, outputs: list[Any]) -> ev.Record:
         inputs = []

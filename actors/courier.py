@@ -4,7 +4,7 @@ To take a message in is to journal what its run receives, in the transaction tha
 code of users runs here: it has its turns afterwards, as with everything that was received first (R1).
 
 A run that cannot take anything in just now (what a turn of it decided is on its way through slow payload codecs) has
-its messages kept back, in order, and holds up nobody else's.
+its messages kept back, in order, and holds up nobody else's. So has one that is damaged, until the journal is mended.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ..journal.errors import JournalError
+from ..journal.errors import JournalCorruptError, JournalError
 from ..journal.fault_points import fault_point
 from ..journal.outbox import Damaged, Message, Post, Taken, taken_of
-from ..journal.run_messages import decode_message
+from ..journal.run_messages import StartRun, decode_message
 from .receiving import NotNowError, Receiving
 from .sending import post_of
 
@@ -42,7 +42,8 @@ class Courier:
         self._shard = shard
         self._receiving = Receiving(shard)
         self._waiting: deque[Message | Damaged] = deque()
-        self._kept: dict[int, deque[Message]] = {}
+        self._kept: dict[str, deque[Message]] = {}
+        self._damaged: set[str] = set()
         self._read_to = 0
         self._is_behind = False
         self._is_stopped = False
@@ -56,6 +57,7 @@ class Courier:
         self._is_blocked = False
         self._waiting.clear()
         self._kept.clear()
+        self._damaged.clear()
         self._receiving.forget()
         with self._shard.store.view() as tables:
             self._taken = taken_of(tables, self._shard.number)
@@ -103,11 +105,11 @@ class Courier:
             self._read()
         self._work(SLICE)
         if self._kept and self._timer is None:
-            self._try_later(PAUSE)
+            self._try_later(LONG_PAUSE if self._kept.keys() <= self._damaged else PAUSE)
 
-    def take_kept(self, key: int) -> None:
-        """Take in what was kept back for a run, now that it can take it."""
-        kept = self._kept.pop(key, None)
+    def take_kept(self, workflow_id: str) -> None:
+        """Take in what was kept back for the runs of an id, now that one can take it."""
+        kept = self._kept.pop(workflow_id, None)
         if kept and not self._is_stopped:
             self._waiting.extendleft(reversed(kept))
             self._work(len(kept))
@@ -153,10 +155,19 @@ class Courier:
             self._put_aside(message.sequence, message.row, message.error)
             return
         fault_point("courier.take.before")
+        workflow_id = ""
         try:
-            self._receiving.take(message, decode_message(message.body), self._kept)
-        except NotNowError as later:
-            self._kept.setdefault(later.key, deque()).append(message)
+            body = decode_message(message.body)
+            workflow_id = body.started.workflow_id if isinstance(body, StartRun) else body.workflow_id
+            self._receiving.take(message, body, self._kept)
+        except NotNowError:
+            self._kept.setdefault(workflow_id, deque()).append(message)
+        except JournalCorruptError as error:  # of that run, which keeps nobody else's out
+            self._kept.setdefault(workflow_id, deque()).append(message)
+            if workflow_id not in self._damaged:
+                self._damaged.add(workflow_id)
+                text = "messages to workflow %r wait, it is damaged (`everact journal verify` names all of it): %s"
+                log.error(text, workflow_id, error)  # noqa: TRY400  (the message says it all)
         except (JournalError, OSError):
             raise
         except Exception as error:  # noqa: BLE001  (undecodable, or ours: the others go on)

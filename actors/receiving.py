@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..journal import child_events as ce
@@ -15,6 +16,7 @@ from ..journal.errors import EveractError
 from ..journal.event_base import ParentRecord
 from ..journal.outbox import Message
 from ..journal.run_messages import Answer, RunMessage, StartRun, ToRun
+from ..journal.run_times import is_early
 from .appending import append
 from .call_errors import (
     WorkflowAlreadyStartedError,
@@ -31,7 +33,7 @@ from .restarts import hold_until_begin
 from .sending import post_of, send
 from .stalls import hold_unregistered
 from .start_policies import decide
-from .succession import last_run
+from .succession import current_run
 from .workflow_actor import WorkflowActor
 
 if TYPE_CHECKING:
@@ -44,15 +46,7 @@ RECORD_BYTES = 1 << 20
 
 
 class NotNowError(Exception):
-    """The run that a message is for can take nothing in just now.
-
-    Attributes:
-        key: Of the run.
-    """
-
-    def __init__(self, key: int) -> None:
-        super().__init__(key)
-        self.key = key
+    """The run that a message is for can take nothing in just now."""
 
 
 class Receiving:
@@ -69,13 +63,14 @@ class Receiving:
         self._receiver = None
         self._events = []
 
-    def take(self, message: Message, body: RunMessage, kept: Container[int]) -> None:
+    def take(self, message: Message, body: RunMessage, kept: Container[str]) -> None:
         """Apply a message.
 
         Args:
             message: As it was sent.
             body: What it says.
-            kept: Keys of the runs that have earlier messages kept back; this one goes behind them.
+            kept: Ids of the workflows that have earlier messages kept back; this one goes behind them, also when
+                another run of the id is there by now.
 
         Raises:
             NotNowError: Its run can take nothing in just now.
@@ -111,32 +106,42 @@ class Receiving:
         self._events.append(event)
         self._size += size
 
-    def _find(self, workflow_id: str, run_id: str, kept: Container[int]) -> WorkflowActor | None:
-        """The run that a message is for, once it can take it; None when there is none."""
+    def _find(
+        self, workflow_id: str, run_id: str, kept: Container[str], *, of_chain: bool = False
+    ) -> WorkflowActor | None:
+        """The run that a message is for, or what its chain has come to, once it can take it; None if there is none."""
+        find = partial(current_run, self._shard) if of_chain else self._shard.find
         try:
-            actor = self._shard.find(workflow_id, run_id or None)
+            actor = find(workflow_id, run_id or None)
         except WorkflowNotFoundError:
             return None
         self._check(actor, kept)
         return actor
 
     @staticmethod
-    def _check(actor: WorkflowActor, kept: Container[int]) -> None:
+    def _check(actor: WorkflowActor, kept: Container[str]) -> None:
         is_writing = actor.coding is not None and actor.coding.is_writing
-        if actor.key in kept or is_writing or not actor.state.last_event:
-            raise NotNowError(actor.key)
+        if actor.workflow_id in kept or is_writing or not actor.state.last_event:
+            raise NotNowError
 
     # --- starts
 
-    def _start(self, body: StartRun, kept: Container[int]) -> None:
+    def _start(self, body: StartRun, kept: Container[str]) -> None:
         shard = self._shard
         started = body.started
         workflow_id = started.workflow_id
-        current = self._find(workflow_id, "", kept)
-        status = None if current is None else current.state.status
+        if workflow_id in kept:
+            raise NotNowError
+        current = shard.newest.get(workflow_id)
+        row = shard.index.find(workflow_id) if current is None else None
+        status = row.status if row is not None else None if current is None else current.state.status
         if_running: IfRunning = body.if_running  # type: ignore[assignment]  # checked at the call
         if_closed: IfClosed = body.if_closed  # type: ignore[assignment]
         decision = decide(status, if_running, if_closed)
+        if row is not None and decision != "start":  # what has ended before is not read for another start
+            current = shard.actor_of(row)
+        if current is not None:
+            self._check(current, kept)
         if current is not None and decision in ("attach", "refuse"):
             self._not_started(body, current, is_refused=decision == "refuse")
             return
@@ -177,11 +182,8 @@ class Receiving:
 
     # --- messages
 
-    def _to_run(self, message: Message, body: ToRun, kept: Container[int]) -> None:
-        actor = self._find(body.workflow_id, body.run_id, kept)
-        if actor is not None and (last := last_run(self._shard, actor)) is not actor:  # its chain goes on
-            actor = last
-            self._check(actor, kept)
+    def _to_run(self, message: Message, body: ToRun, kept: Container[str]) -> None:
+        actor = self._find(body.workflow_id, body.run_id, kept, of_chain=True)
         if actor is not None and body.child_of is not None and actor.state.started.parent != body.child_of:
             actor = None  # the child has ended, and somebody has used its id again
         if actor is self._receiver:
@@ -197,6 +199,9 @@ class Receiving:
         elif isinstance(event, ev.CancelRequested):
             if actor.state.cancel is None:
                 self._receive(actor, event, 0)
+                if is_early(actor.state, self._shard.now()):  # as with a direct cancel, it ends at once
+                    self.flush()
+                    actor.close_at_once(ev.WorkflowCancelled(event.reason), None)
         elif isinstance(event, ev.SignalReceived):
             error = _signal_refusal(actor, event)
             if error is None:
@@ -207,7 +212,7 @@ class Receiving:
             key = message.run_key if actor is None else actor.key
             self._tell(key, body.sender, "" if actor is None else actor.run_id, error)
 
-    def _answer(self, message: Message, body: Answer, kept: Container[int]) -> None:
+    def _answer(self, message: Message, body: Answer, kept: Container[str]) -> None:
         event: Any = body.event
         if not isinstance(event, ce.HEARD):
             raise ValueError(f"no run hears of a {type(event).__name__}")  # noqa: TRY004  (the message's fault)

@@ -150,7 +150,7 @@ def _batches(
 ) -> tuple[list[list[Entry]], int]:
     """The entries of each document's run, and the number of events."""
     run_ids: set[str] = set()
-    newest: dict[str, tuple[int, bool]] = {}
+    newest: dict[str, tuple[int, bool, str]] = {}
     requests: set[tuple[str, str]] = set()
     batches: list[list[Entry]] = []
     events = 0
@@ -166,8 +166,12 @@ def _batches(
             )
         before = newest.get(workflow_id)
         if before is None and (row := index.find(workflow_id)) is not None:
-            before = row.started_at, row.is_closed
-        if before is not None and (not before[1] or before[0] > entries[0].at):
+            before = row.started_at, row.is_closed, row.run_id
+        # A run goes on as the next of its chain whatever the wall clock, which may have been set back, says of that.
+        follows = (
+            before is not None and started.chain is not None and started.chain.continued_run_id == before[2]
+        )
+        if before is not None and (not before[1] or (before[0] > entries[0].at and not follows)):
             what = "is open" if not before[1] else "started later"
             raise ImportRefusedError(
                 f"workflow {workflow_id!r} has another run in this journal that {what}, "
@@ -181,7 +185,7 @@ def _batches(
             )
         requests.add(request)
         run_ids.add(started.run_id)
-        newest[workflow_id] = (entries[0].at, run.is_closed)
+        newest[workflow_id] = (entries[0].at, run.is_closed, started.run_id)
         events += run.events
         batches.append(entries)
     return batches, events

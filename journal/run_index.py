@@ -263,8 +263,11 @@ class RunIndex:
         return row if is_it else None
 
     def status_of(self, workflow_id: str) -> str:
-        """Status of the newest run of an id; ``starting`` before there is one."""
-        row = self.find(workflow_id)
+        """Status of the newest run of an id; ``starting`` before there is one, ``damaged`` when it cannot be read."""
+        try:
+            row = self.find(workflow_id)
+        except JournalCorruptError:
+            return "damaged"
         return "starting" if row is None else row.status
 
     def newest_first(self, before: int = 0) -> Iterator[RunRow]:

@@ -28,8 +28,9 @@ from everact.interceptors import (
     WorkflowInboundInterceptor,
     WorkflowOutboundInterceptor,
 )
+from everact.journal.export import export_runs, import_runs
 from everact.journal.fault_points import armed
-from everact.journal.memory_store import MemoryJournal
+from everact.journal.memory_store import MemoryJournal, MemoryStore
 
 
 @activity.defn
@@ -762,3 +763,18 @@ async def test_headers_go_with_the_run_and_interceptors_may_change_them(intercep
     options = {"codecs": [codec() for codec in codecs], "interceptors": interceptors}
     async with hosted(MemoryJournal(), Hops, **options) as runtime:
         assert await runtime.execute(Hops, 3, "said") == ("said 1 2 3" if interceptors else "said")
+
+
+async def test_a_chain_that_went_on_while_the_clock_was_set_back_can_be_imported():
+    clock = ManualClock()
+    journal = MemoryJournal()
+    async with hosted(journal, Counter, clock=clock) as runtime:
+        handle = await runtime.spawn(Counter, [], 3, None, id="count")
+        for number in range(3):
+            clock.set_back(3600)
+            await handle.signal(Counter.add, number)
+            await settled(runtime)
+        assert await handle.result() == [0, 1, 2]
+    store = MemoryStore(journal)
+    documents = list(export_runs(store, left_out=pytest.fail, damaged=pytest.fail))
+    assert import_runs(MemoryStore(MemoryJournal()), documents).runs == 3
