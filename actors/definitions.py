@@ -73,6 +73,11 @@ def put_mark(fn: Any, kind: str, name: str | None, decorator: str, *, is_dynamic
         raise RegistrationError(f"@{decorator}: {fn.__qualname__} is a generator; it must return one value")
     if not any(parameter.kind in _TAKES_SELF for parameter in inspect.signature(fn).parameters.values()):
         raise RegistrationError(f"@{decorator}: {fn.__qualname__} must take self, as any method")
+    if DEFINITION in fn.__dict__:
+        raise RegistrationError(
+            f"@{decorator}: {fn.__qualname__} is an activity, and an activity is no part of a workflow's code: keep "
+            f"one of the two decorators"
+        )
     if kind in ("run", "step") and not inspect.iscoroutinefunction(fn):
         raise RegistrationError(f"@{decorator}: {fn.__qualname__} must be 'async def'")
     if kind == "query" and inspect.iscoroutinefunction(fn):
