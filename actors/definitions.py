@@ -464,11 +464,18 @@ def activity_definition(fn: object) -> ActivityDefinition:
                 f"execute_activity(charge, order), not execute_activity(charge(order))"
             )
         name = getattr(fn, "__qualname__", None) or repr(fn)
-        raise RegistrationError(f"{name} is not an activity: it lacks the @activity.defn decorator")
+        raise RegistrationError(f"{name} is not an activity: {_what_instead(fn)}")
     owner = getattr(fn, "__self__", None)
     if definition.is_method and owner is not None:
         return definition.bound_to(owner)
     return definition
+
+
+def _what_instead(fn: object) -> str:
+    if isinstance(getattr(fn, DEFINITION, None), WorkflowDefinition):
+        return "it is a workflow, which workflow.execute_child_workflow() starts"
+    mark = getattr(fn, MARK, None)
+    return f"it is a {mark.kind} method of a workflow" if mark else "it lacks the @activity.defn decorator"
 
 
 def registrable_activity(fn: object) -> ActivityDefinition:
