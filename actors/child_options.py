@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from ..journal import child_events as ce
 from ..journal.events import ABANDON, TRY_CANCEL, WAIT_CANCELLED
 from . import start_policies
-from .options import IfClosed, IfRunning, RetryPolicy, check_workflow_id
+from .options import IfClosed, IfRunning, RetryPolicy, check_option_names, check_workflow_id
 from .start_options import NOTHING, Carried, carried
 
 ParentClosePolicy = Literal["terminate", "request_cancel", "abandon"]
@@ -108,7 +108,7 @@ def resolved_start(options: Mapping[str, Any], now: int) -> ResolvedStart:
         TypeError: An option is unknown, or of the wrong type.
         ValueError: The id is empty or too long, or an option has an unknown word.
     """
-    _check_names("start_detached", options, DetachedOptions)
+    check_option_names("start_detached", options, DetachedOptions)
     return _resolved(options, now)
 
 
@@ -121,7 +121,7 @@ def resolved_child(options: Mapping[str, Any], now: int) -> ResolvedStart:
     """
     if not options:
         return _PLAIN_CHILD
-    _check_names("child workflow", options, ChildWorkflowOptions)
+    check_option_names("child workflow", options, ChildWorkflowOptions)
     start = _resolved(options, now)
     for name in ("if_running", "if_closed"):
         if options.get(name) == "attach":
@@ -133,13 +133,6 @@ def resolved_child(options: Mapping[str, Any], now: int) -> ResolvedStart:
     given = options.get("cancellation_type", CANCELLATION_TYPE)
     cancellation = _word("cancellation_type", given, _CANCELLATION_MODES)
     return start._replace(close_policy=policy, cancellation=cancellation)
-
-
-def _check_names(what: str, options: Mapping[str, Any], kind: type) -> None:
-    unknown = options.keys() - kind.__annotations__.keys()
-    if unknown:
-        known = ", ".join(sorted(kind.__annotations__))
-        raise TypeError(f"unknown {what} option {min(unknown)!r}; known: {known}")
 
 
 def _resolved(options: Mapping[str, Any], now: int) -> ResolvedStart:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .headers import Headers
+from .interceptor_checks import KeepsPlain
 
 if TYPE_CHECKING:
     from .descriptions import WorkflowDescription
@@ -120,7 +121,7 @@ class CountWorkflowsInput:
     status: str | None
 
 
-class ClientOutboundInterceptor:
+class ClientOutboundInterceptor(KeepsPlain):
     """Around the calls of a ``Client``, or of a ``Runtime`` and its handles. It is made once."""
 
     def __init__(self, next: ClientOutboundInterceptor) -> None:  # noqa: A002

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -25,6 +25,7 @@ from .memos import encode_memo
 from .options import RetryPolicy, microseconds
 from .start_options import changed
 from .typing import R, Ts, W, WorkflowClass
+from .workflow_types import named_type
 
 if TYPE_CHECKING:
     from .workflow_instance import Delivery, WorkflowInstance
@@ -71,6 +72,15 @@ def continue_as_new(
 @overload
 def continue_as_new(
     *args: *Ts,
+    workflow: Callable[[W, *Ts], Awaitable[R]],
+    memo: Mapping[str, Any] | None = None,
+    run_timeout: timedelta | float | None = None,
+    retry_policy: RetryPolicy | None = None,
+    backoff_start_interval: timedelta | float | None = None,
+) -> NoReturn: ...
+@overload
+def continue_as_new(
+    *args: *Ts,
     workflow: WorkflowClass[W, *Ts, R],
     memo: Mapping[str, Any] | None = None,
     run_timeout: timedelta | float | None = None,
@@ -105,7 +115,7 @@ def continue_as_new(
 
     Args:
         *args: Arguments of the new run.
-        workflow: Its class, or its type name; None is the same type.
+        workflow: Its class, its run method, or its type name; None is the same type.
         memo: Its memo; None is the present one.
         run_timeout: Its limit; None is the present one.
         retry_policy: None is the present one.
@@ -168,7 +178,10 @@ def _definition_of(instance: WorkflowInstance, workflow: Any) -> WorkflowDefinit
     if workflow is None:
         return instance._definition
     known = instance.workflows
-    name = workflow if isinstance(workflow, str) else workflow_definition(workflow).name
+    if isinstance(workflow, type):  # a dynamic class has no name, and may be this run's
+        name = workflow_definition(workflow).name
+    else:
+        name, _ = named_type(workflow, known)
     if name == instance._definition.name:
         return instance._definition
     definition = known.get(name)

@@ -74,7 +74,9 @@ def _times(expression: str, cron: str, moment: datetime) -> CronSim:
         from cronsim import CronSim, CronSimError  # noqa: PLC0415  (an extra)
     except ImportError as error:
         raise ImportError(
-            "cron_schedule needs the package cronsim: pip install 'everact[schedules]'", name="cronsim"
+            "cron_schedule needs the package cronsim in the environment of the runtime: "
+            "pip install 'everact[schedules]'",
+            name="cronsim",
         ) from error
     try:
         return CronSim(expression, moment)

@@ -73,6 +73,11 @@ def put_mark(fn: Any, kind: str, name: str | None, decorator: str, *, is_dynamic
         raise RegistrationError(f"@{decorator}: {fn.__qualname__} is a generator; it must return one value")
     if not any(parameter.kind in _TAKES_SELF for parameter in inspect.signature(fn).parameters.values()):
         raise RegistrationError(f"@{decorator}: {fn.__qualname__} must take self, as any method")
+    if DEFINITION in fn.__dict__:
+        raise RegistrationError(
+            f"@{decorator}: {fn.__qualname__} is an activity, and an activity is no part of a workflow's code: keep "
+            f"one of the two decorators"
+        )
     if kind in ("run", "step") and not inspect.iscoroutinefunction(fn):
         raise RegistrationError(f"@{decorator}: {fn.__qualname__} must be 'async def'")
     if kind == "query" and inspect.iscoroutinefunction(fn):
@@ -459,11 +464,18 @@ def activity_definition(fn: object) -> ActivityDefinition:
                 f"execute_activity(charge, order), not execute_activity(charge(order))"
             )
         name = getattr(fn, "__qualname__", None) or repr(fn)
-        raise RegistrationError(f"{name} is not an activity: it lacks the @activity.defn decorator")
+        raise RegistrationError(f"{name} is not an activity: {_what_instead(fn)}")
     owner = getattr(fn, "__self__", None)
     if definition.is_method and owner is not None:
         return definition.bound_to(owner)
     return definition
+
+
+def _what_instead(fn: object) -> str:
+    if isinstance(getattr(fn, DEFINITION, None), WorkflowDefinition):
+        return "it is a workflow, which workflow.execute_child_workflow() starts"
+    mark = getattr(fn, MARK, None)
+    return f"it is a {mark.kind} method of a workflow" if mark else "it lacks the @activity.defn decorator"
 
 
 def registrable_activity(fn: object) -> ActivityDefinition:

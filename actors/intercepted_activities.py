@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .context import ActivityContext, activity_context
 from .headers import headers_of
+from .interceptor_checks import next_link
 from .interceptors import (
     ActivityInboundInterceptor,
     ActivityOutboundInterceptor,
@@ -29,7 +30,7 @@ def intercepted(
     context = activity_context("")
     chain: ActivityInboundInterceptor = _RootInbound(context)
     for interceptor in reversed(interceptors):
-        chain = interceptor.intercept_activity(chain)
+        chain = next_link(interceptor, "intercept_activity", chain, ActivityInboundInterceptor)
     chain.init(_RootOutbound(context))
     headers = headers_of(context.attempt.scheduled.headers)
     return chain.execute_activity(ExecuteActivityInput(fn, list(args), dict(kwargs), headers))

@@ -19,6 +19,7 @@ from .client_interceptors import (
     TerminateWorkflowInput,
 )
 from .headers import header_records
+from .interceptor_checks import next_link
 from .interceptors import Interceptor
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class InterceptingMessenger:
         self._messenger = messenger
         self.chain: ClientOutboundInterceptor = _Root(messenger, sender)
         for interceptor in reversed(interceptors):
-            self.chain = interceptor.intercept_client(self.chain)
+            self.chain = next_link(interceptor, "intercept_client", self.chain, ClientOutboundInterceptor)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._messenger, name)

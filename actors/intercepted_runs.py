@@ -20,6 +20,7 @@ from .event_loop import TimerHandle
 from .handlers import MessageHandlers
 from .headers import header_records, headers_of
 from .intercepted_calls import intercepted_call
+from .interceptor_checks import next_link
 from .interceptors import (
     ContinueAsNewInput,
     ExecuteWorkflowInput,
@@ -72,7 +73,9 @@ class InterceptedInstance(WorkflowInstance):
 
     def _make_object(self, args: Sequence[Any]) -> Any:
         for interceptor in reversed(self._interceptors):
-            self.inbound = interceptor.intercept_workflow(self.inbound)
+            self.inbound = next_link(
+                interceptor, "intercept_workflow", self.inbound, WorkflowInboundInterceptor
+            )
         self.inbound.init(_RootOutbound(self))
         return super()._make_object(args)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .client_interceptors import ClientOutboundInterceptor
 from .headers import Headers
+from .interceptor_checks import KeepsPlain
 
 if TYPE_CHECKING:
     from .activity import ActivityInfo
@@ -72,7 +73,7 @@ class HandleUpdateInput:
     _handler: HandlerDefinition = field(repr=False)
 
 
-class WorkflowInboundInterceptor:
+class WorkflowInboundInterceptor(KeepsPlain):
     """Around what comes into one run. It is workflow code: it runs again in each replay, and its errors are the run's.
 
     An object is made for each run, and again whenever its code is loaded.
@@ -208,7 +209,7 @@ class ContinueAsNewInput:
     headers: Headers
 
 
-class WorkflowOutboundInterceptor:
+class WorkflowOutboundInterceptor(KeepsPlain):
     """Around what the code of one run asks for. It is workflow code, and called at each call of its functions."""
 
     def __init__(self, next: WorkflowOutboundInterceptor) -> None:  # noqa: A002
@@ -267,7 +268,7 @@ class ExecuteActivityInput:
     headers: Headers
 
 
-class ActivityInboundInterceptor:
+class ActivityInboundInterceptor(KeepsPlain):
     """Around one attempt of an activity; an object is made for each. Its errors are the attempt's."""
 
     def __init__(self, next: ActivityInboundInterceptor) -> None:  # noqa: A002
@@ -282,7 +283,7 @@ class ActivityInboundInterceptor:
         return await self.next.execute_activity(input)
 
 
-class ActivityOutboundInterceptor:
+class ActivityOutboundInterceptor(KeepsPlain):
     """Around what an attempt calls."""
 
     def __init__(self, next: ActivityOutboundInterceptor) -> None:  # noqa: A002
@@ -300,7 +301,11 @@ class ActivityOutboundInterceptor:
 # --- what a program passes --------------------------------------------------------------------------------------
 
 
-class Interceptor:
+#: The places that an interceptor can be in.
+_PLACES = ("intercept_client", "intercept_workflow", "intercept_activity")
+
+
+class Interceptor(KeepsPlain):
     """One thing that a program wants around its calls, in one or more of three places.
 
     ``Runtime(..., interceptors=[a, b])``: ``a`` is the outermost. A ``Client`` takes them too, and uses
@@ -324,10 +329,14 @@ def check_interceptors(given: Iterable[Any]) -> tuple[Interceptor, ...]:
     """Refuse what is no interceptor.
 
     Raises:
-        TypeError: One is none.
+        TypeError: One is none, or it is in no place.
     """
     found = tuple(given)
     for one in found:
         if not isinstance(one, Interceptor):
             raise TypeError(f"interceptors must be a list of Interceptor objects, not {one!r}")
+        if all(getattr(type(one), place) is getattr(Interceptor, place) for place in _PLACES):
+            raise TypeError(
+                f"{type(one).__qualname__} overrides none of {', '.join(_PLACES)}, so it would do nothing"
+            )
     return found

@@ -6,6 +6,7 @@ holds a field's value (a local variable, another field) holds another object fro
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, Self, get_args, get_origin, overload
@@ -42,6 +43,17 @@ class transient(Generic[R]):  # noqa: N801  (a decorator)
             raise RegistrationError(
                 f"@workflow.transient goes on a method that builds the value, not on {fn!r}"
             )
+        name = getattr(fn, "__qualname__", repr(fn))
+        if inspect.iscoroutinefunction(fn):
+            raise RegistrationError(
+                f"@workflow.transient: {name} must be a plain 'def': its value is read as a field, without an await"
+            )
+        try:
+            inspect.signature(fn).bind(None)
+        except TypeError:
+            raise RegistrationError(
+                f"@workflow.transient: {name} must take self alone: its value is read as a field, without arguments"
+            ) from None
         self._fn = fn
         self.__doc__ = fn.__doc__
         self._name = getattr(fn, "__name__", "")

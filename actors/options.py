@@ -338,12 +338,7 @@ class ResolvedActivityOptions:
             TypeError: An option is unknown, or of the wrong type.
             ValueError: A duration is zero or negative, or a word is unknown.
         """
-        unknown = options.keys() - ActivityOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(
-                f"unknown activity option {min(unknown)!r}; known: "
-                f"{', '.join(sorted(ActivityOptions.__annotations__))}"
-            )
+        check_option_names("activity", options, ActivityOptions)
         start_to_close, retry = self.start_to_close, self.retry
         if "start_to_close_timeout" in options:
             start_to_close = positive_microseconds(
@@ -390,6 +385,21 @@ def each_of(option: str, given: Iterable[Any]) -> Iterable[Any]:
     if isinstance(given, str) or not hasattr(given, "__iter__") or isinstance(given, type):
         raise TypeError(f"{option} must be a list, not {given!r}")
     return given
+
+
+def check_option_names(what: str, options: Mapping[str, Any], kind: type, *more: str) -> None:
+    """Refuse options that neither a TypedDict has nor the signature, whose names are ``more``.
+
+    Raises:
+        TypeError: One is unknown.
+    """
+    unknown = options.keys() - kind.__annotations__.keys()
+    if not unknown:
+        return
+    if "args" in unknown:
+        raise TypeError(f"unknown {what} option 'args': arguments are given one by one, before the options")
+    known = ", ".join(sorted({*kind.__annotations__, *more}))
+    raise TypeError(f"unknown {what} option {min(unknown)!r}; known: {known}")
 
 
 def check_text(what: str, value: object, *, may_be_empty: bool = False) -> str:

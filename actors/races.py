@@ -69,7 +69,8 @@ async def race(*contenders: Awaitable[Any], **named: Awaitable[Any]) -> Won[Any]
     for name, one in entries.items():
         if not isinstance(one, Awaitable):
             _close(entries.values())
-            raise TypeError(f"race: {name!r} must be a coroutine, task or activity, not {one!r}")
+            advice = ": pass them one by one, race(*...)" if isinstance(one, list | tuple) else ""
+            raise TypeError(f"race: {name!r} must be a coroutine, task or activity, not {one!r}{advice}")
     return await _Race(instance, entries).result()
 
 

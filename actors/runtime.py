@@ -47,6 +47,7 @@ from .options import (
     WATCHDOG,
     StartOptions,
     WatchdogLimits,
+    check_option_names,
     check_request_id,
     check_text,
     check_workflow_id,
@@ -362,10 +363,7 @@ class Runtime(ActivityAccess, JournalAccess):
     ) -> WorkflowHandle[Any, Any]:
         shard = self._open()
         definition = self._registry.workflow(workflow)
-        unknown = options.keys() - StartOptions.__annotations__.keys()
-        if unknown:
-            known = ", ".join(sorted(StartOptions.__annotations__))
-            raise TypeError(f"unknown start option {min(unknown)!r}; known: {known}")
+        check_option_names("start", options, StartOptions)
         if_running = options.get("if_running", "fail")
         if_closed = options.get("if_closed", "allow")
         start_policies.check(if_running, if_closed)

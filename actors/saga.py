@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVarTuple, Unpack, get_args, overload
 from .commands import Decode, result_decoder
 from .context import current_instance
 from .definitions import activity_definition
-from .options import ActivityOptions, RetryPolicy, check_text
+from .options import ActivityOptions, RetryPolicy, check_option_names, check_text
 from .saga_block import SagaBlock, active_saga
 from .saga_order import Order, checked_order
 from .saga_steps import (
@@ -249,6 +249,15 @@ class Saga(SagaBlock):
                 decode = result_decoder(run._converter, options.pop("result_type"), activity)
         else:
             definition = activity_definition(activity)
+        check_option_names(
+            "saga step",
+            options,
+            SagaStepOptions,
+            "compensate",
+            "compensate_args",
+            "compensate_unknown",
+            "optional",
+        )
         name = check_step_name(options.pop("name", definition.name))
         compensation = self._compensation(compensate, compensate_args, name, options)
         if not isinstance(optional, bool):

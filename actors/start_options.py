@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
@@ -113,11 +114,18 @@ def retry_record(policy: object) -> RetryRecord:
 # --- between processes
 
 
-def plain_option(value: Any) -> Any:
-    """A start option as it travels in JSON: a duration is a number of seconds, a policy an object with its fields."""
+def plain_option(name: str, value: Any) -> Any:
+    """A start option as it travels in JSON: a duration is a number of seconds, a policy an object with its fields.
+
+    Raises:
+        TypeError: The retry policy is none.
+        ValueError: A number is not finite: JSON has none of these, and it would arrive as no limit.
+    """
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, RetryPolicy):
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must be between 0 and 100 years, not {value!r}")
+    if name == "retry_policy" and value is not None:
         record = retry_record(value)
         return {
             "initial_interval": record.initial_interval / 1_000_000,

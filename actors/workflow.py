@@ -381,7 +381,12 @@ async def wait_condition(
     if not callable(condition):
         raise TypeError(f"wait_condition needs a function without parameters, not {condition!r}")
     limit = None if timeout is None else microseconds("wait_condition timeout", timeout)
-    if condition():
+    if held := condition():
+        if inspect.iscoroutine(held):  # which is true, whatever it would come to
+            held.close()
+            raise TypeError(
+                "wait_condition needs a plain function, not an 'async def': it is called after each event"
+            )
         return
     if limit == 0:
         raise TimeoutError("wait_condition: the condition did not hold, and timeout=0")

@@ -27,6 +27,7 @@ from ..actors.interceptors import Interceptor, check_interceptors
 from ..actors.listing import PAGE_SIZE, WorkflowListing, WorkflowPage
 from ..actors.options import (
     StartOptions,
+    check_option_names,
     check_request_id,
     check_status,
     check_text,
@@ -186,9 +187,10 @@ class Client(RemoteActivityAccess):
     ) -> WorkflowHandle[Any, Any]:
         name, definition = named_type(workflow)
         check_text("the name of a workflow type", name, may_be_empty=True)
+        check_option_names("start", options, StartOptions)
         codec = None if definition is None else definition.codec
         values = self._messenger.encoded(codec, args, f"argument of workflow {name}")
-        options = {key: plain_option(value) for key, value in options.items()}
+        options = {key: plain_option(key, value) for key, value in options.items()}
         if "id" in options:
             options["id"] = check_workflow_id(options["id"])
         elif options.get("request_id"):

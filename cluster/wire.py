@@ -49,12 +49,13 @@ ERRORS: Mapping[str, type[Exception]] = {
     )
     for name, cls in vars(module).items()
     if isinstance(cls, type) and issubclass(cls, EveractError)
-} | {cls.__name__: cls for cls in (TypeError, ValueError, TimeoutError)}
+} | {cls.__name__: cls for cls in (TypeError, ValueError, TimeoutError, ImportError)}
 
 #: Status of an answer by the error in it; an error is as its nearest base class here.
 _STATUS: dict[type[Exception], int] = {
     TypeError: 400,
     ValueError: 400,
+    ImportError: 400,  # an option needs a package that is not there
     journal_errors.PayloadError: 400,
     actor_errors.RegistrationError: 400,
     errors.CallRefusedError: 400,

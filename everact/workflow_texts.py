@@ -131,7 +131,7 @@ def print_description(seen: WorkflowDescription) -> None:
         ("terminated", "" if seen.terminate_reason is None else seen.terminate_reason or "no reason given"),
         ("steps", ", ".join(f"{count} {status}" for status, count in sorted(seen.step_counts.items()))),
         *(("step", _step(step)) for step in seen.steps if step.ended_at is None),
-        ("children", f"{seen.child_count:,} open" if seen.child_count else ""),
+        ("children", f"{seen.child_count:,} {_children_of(seen)}" if seen.child_count else ""),
         *(("child", f"{c.workflow_id} ({c.workflow_type}, {c.status})") for c in seen.children),
         ("backlog", seen.backlog or ""),
         ("events", seen.history_length),
@@ -182,6 +182,11 @@ def _short(value: Any) -> Any:
     if isinstance(value, list):
         return [_short(one) for one in value]
     return value["json"] if isinstance(value, dict) and value.keys() == {"encoding", "json"} else value
+
+
+def _children_of(seen: WorkflowDescription) -> str:
+    """What the children are that a run lists: after its end, those that were open then."""
+    return "open at its end" if seen.closed_at else "open"
 
 
 def _time(moment: datetime | None) -> str:

@@ -19,6 +19,9 @@ CAUSE_LIMIT = 20
 GROUP_LIMIT = 50
 FAILURE_LIMIT = 200
 
+#: Modules whose lines say nothing to who reads where an error was raised.
+_NOT_THEIRS = (__name__.partition(".")[0] + ".", "asyncio.")
+
 
 class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One error, readable by a process that cannot import its class.
@@ -104,9 +107,16 @@ def shorten(text: str, limit: int) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """Where an error was raised, for one that says nothing else; empty when that is unknown."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"raised at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+    """Where an error was raised, for one that says nothing else; empty when that is unknown.
+
+    That is the program's own line, also where asyncio or Everact raises: when ``asyncio.timeout`` has passed.
+    """
+    places = [(frame.f_code, line, frame.f_globals) for frame, line in traceback.walk_tb(error.__traceback__)]
+    if not places:
+        return ""
+    theirs = [place for place in places if not str(place[2].get("__name__")).startswith(_NOT_THEIRS)]
+    code, line, _ = (theirs or places)[-1]
+    return f"raised at {code.co_filename}:{line} in {code.co_name}"
 
 
 def format_trace(error: BaseException) -> str:

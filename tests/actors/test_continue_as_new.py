@@ -544,10 +544,14 @@ class Turns:
         match how:
             case "class":
                 workflow.continue_as_new("x", workflow=Other)
+            case "run method":
+                workflow.continue_as_new("x", workflow=Other.run)
             case "name":
                 workflow.continue_as_new("x", workflow="Other", memo={"a": 1})
             case "unknown":
                 workflow.continue_as_new(workflow="Nothing")
+            case "activity":
+                workflow.continue_as_new(workflow=how.upper)  # type: ignore[call-overload]
             case "arguments":
                 workflow.continue_as_new(1, 2)
             case "type":
@@ -562,6 +566,7 @@ class Turns:
 async def test_the_new_run_may_be_of_another_type_and_have_another_memo():
     async with hosted(MemoryJournal(), Turns, Other) as runtime:
         assert await runtime.execute(Turns, "class", memo={"b": 2}) == "other x ['b'] None"
+        assert await runtime.execute(Turns, "run method", memo={"b": 2}) == "other x ['b'] None"
         assert await runtime.execute(Turns, "name", memo={"b": 2}) == "other x ['a'] 1"
 
 
@@ -569,6 +574,7 @@ async def test_the_new_run_may_be_of_another_type_and_have_another_memo():
     ("how", "text"),
     [
         ("unknown", "workflow type 'Nothing' is not registered with this runtime; known: Other, Turns"),
+        ("activity", "str.upper is neither a workflow class, nor the run method of one, nor the name of"),
         ("arguments", "takes 1 argument"),
         ("type", "argument 'how' of workflow Turns"),
         ("wait", "backoff_start_interval must be between 0 and 100 years"),

@@ -225,6 +225,75 @@ def test_only_interceptors_are_taken():
         hosted(MemoryJournal(), interceptors="tenant")
 
 
+def test_an_interceptor_that_is_in_no_place_is_refused():
+    class Elsewhere(Interceptor):
+        def workflow_interceptor_class(self, input):
+            return None
+
+    with pytest.raises(
+        TypeError,
+        match="Elsewhere overrides none of intercept_client, intercept_workflow, intercept_activity",
+    ):
+        hosted(MemoryJournal(), interceptors=[Elsewhere()])
+
+
+def giving_nothing(place):
+    return type("Forgets", (Interceptor,), {place: lambda self, next: None})()
+
+
+async def test_an_interceptor_that_gives_no_link_is_named():
+    with pytest.raises(
+        TypeError, match=r"Forgets.intercept_client must return a ClientOutboundInterceptor, next or"
+    ):
+        hosted(MemoryJournal(), interceptors=[giving_nothing("intercept_client")])
+    async with hosted(
+        MemoryJournal(), Everything, interceptors=[giving_nothing("intercept_workflow")]
+    ) as runtime:
+        with pytest.raises(
+            WorkflowQuarantinedError,
+            match="Forgets.intercept_workflow must return a WorkflowInboundInterceptor",
+        ):
+            await runtime.execute(Everything.run)
+
+    @activity.defn(retry_policy=RetryPolicy(maximum_attempts=1))
+    async def idle() -> None:
+        pass
+
+    @workflow.defn
+    class Calls:
+        @workflow.run
+        async def run(self) -> None:
+            await idle()
+
+    chain = [giving_nothing("intercept_activity")]
+    async with hosted(MemoryJournal(), Calls, activities=[idle], interceptors=chain) as runtime:
+        with pytest.raises(
+            WorkflowFailedError, match="Forgets.intercept_activity must return an? ActivityInboundInterceptor"
+        ):
+            await runtime.execute(Calls)
+
+
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        (WorkflowInboundInterceptor, "handle_query"),
+        (WorkflowOutboundInterceptor, "start_activity"),
+        (ClientOutboundInterceptor, "list_workflows"),
+        (ActivityInboundInterceptor, "init"),
+        (Interceptor, "intercept_workflow"),
+    ],
+)
+def test_what_is_plain_stays_plain(base, name):
+    async def waits(self, input):
+        pass
+
+    with pytest.raises(TypeError, match=f"Sub.{name} must be a plain 'def', as that of its base is"):
+        type("Sub", (base,), {name: waits})
+    middle = type("Middle", (base,), {"of_its_own": waits})
+    with pytest.raises(TypeError, match="must be a plain 'def'"):
+        type("Sub", (middle,), {name: waits})
+
+
 # --- replay
 
 

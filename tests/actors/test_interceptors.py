@@ -122,7 +122,13 @@ class Trace(Interceptor):
         trace = self
 
         def method_of(name):
-            if name in ("start_activity", "start_timer", "handle_query", "handle_update_validator"):
+            if name in (
+                "start_activity",
+                "start_timer",
+                "handle_query",
+                "handle_update_validator",
+                "list_workflows",
+            ):
 
                 def method(self, input):
                     trace.calls.append(f"{trace.name} {name}")

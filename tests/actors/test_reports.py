@@ -81,7 +81,9 @@ async def test_a_timeout_without_a_text_says_where():
             await asyncio.wait_for(asyncio.Event().wait(), 0.01)
 
     async with hosted(MemoryJournal(), W) as runtime:
-        with pytest.raises(WorkflowFailedError, match=r"TimeoutError: raised at .*:\d+ in "):
+        with pytest.raises(
+            WorkflowFailedError, match=r"TimeoutError: raised at .*test_reports.py:\d+ in run"
+        ):
             await runtime.execute(W)
 
 

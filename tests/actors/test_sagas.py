@@ -1141,6 +1141,11 @@ async def test_a_saga_with_bad_options_is_refused_at_the_call(call, error, text)
             "unknown activity option 'timeout'",
         ),
         bad(
+            lambda s: s.run(do, "a", compensation=undo),
+            TypeError,
+            "unknown saga step option 'compensation'; known: cancellation_type, compensate, compensate_args, ",
+        ),
+        bad(
             lambda s: s.run(do, "a", compensate=undo, compensate_options=3),
             TypeError,
             "step 'do': compensate_options must be a dict, not 3",

@@ -388,6 +388,23 @@ async def test_a_race_of_nothing_or_of_what_cannot_be_awaited_is_refused():
         assert text == "race: 'wrong' must be a coroutine, task or activity, not 5"
 
 
+async def test_a_race_of_a_list_says_how_to_pass_it():
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> str:
+            try:
+                await workflow.race([])  # type: ignore[call-overload]
+            except TypeError as error:
+                return str(error)
+            return ""
+
+    async with hosted(MemoryJournal(), W) as runtime:
+        assert await runtime.execute(W) == (
+            "race: '0' must be a coroutine, task or activity, not []: pass them one by one, race(*...)"
+        )
+
+
 # --- deadlines
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everact import workflow
+from everact import activity, workflow
 from everact.exceptions import RegistrationError
 
 
@@ -80,6 +80,36 @@ def test_a_step_is_an_async_method_of_one_name():
 
     with pytest.raises(RegistrationError, match="to give a name write @workflow.step"):
         workflow.step("name")
+
+
+def test_an_activity_is_no_step_and_no_handler():
+    @activity.defn
+    async def work(self) -> None:
+        pass
+
+    for decorator in (workflow.step, workflow.signal, workflow.run):
+        with pytest.raises(
+            RegistrationError, match="work is an activity, and an activity is no part of a workflow"
+        ):
+            decorator(work)
+
+
+def test_a_transient_field_is_built_by_a_plain_method_of_self_alone():
+    with pytest.raises(
+        RegistrationError, match=r"lookup must be a plain 'def': its value is read as a field"
+    ):
+
+        class Waits:
+            @workflow.transient
+            async def lookup(self) -> int:
+                return 1
+
+    with pytest.raises(RegistrationError, match="lookup must take self alone"):
+
+        class Asks:
+            @workflow.transient
+            def lookup(self, name: str) -> int:
+                return 1
 
 
 async def test_outside_workflows_a_step_is_the_method_it_is():

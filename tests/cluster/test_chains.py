@@ -1,15 +1,16 @@
 """Chains of runs from another process: limits, retries and delays of a start; results and handles that follow."""
 
 import asyncio
+import json
 from datetime import timedelta
 
 import pytest
+from support.door_calls import refused
 from support.door_workflows import CHAINED, WORKFLOWS, Hops, Order, Waits
 from support.hosting import settled, until
 
 from everact import Client, RetryPolicy, Runtime
 from everact.exceptions import (
-    CallRefusedError,
     ResultTimeoutError,
     WorkflowContinuedAsNewError,
     WorkflowFailedError,
@@ -77,7 +78,7 @@ async def test_options_travel(both):
     await handle.terminate()
 
 
-async def test_a_schedule_travels_and_what_is_wrong_is_refused_there(both):
+async def test_a_schedule_travels_and_what_is_wrong_is_refused_there(both, tmp_journal):
     _runtime, client = both
     handle = await client.spawn(Hops, [], cron_schedule="0 6 * * *", time_zone="Europe/Berlin")
     assert (await handle.describe()).cron_schedule == "0 6 * * *"
@@ -87,8 +88,10 @@ async def test_a_schedule_travels_and_what_is_wrong_is_refused_there(both):
         await client.spawn(Hops, [], cron_schedule="daily")
     with pytest.raises(ValueError, match="run_timeout must be more than 0"):
         await client.spawn(Hops, [], run_timeout=0)
-    with pytest.raises((TypeError, CallRefusedError), match="unknown field 'attempts' of retry_policy"):
-        await client.spawn("Hops", [], retry_policy={"attempts": 3})
+    body = {"workflow": "Hops", "args": [[]], "options": {"retry_policy": {"attempts": 3}}}
+    status, kind, text = await refused(tmp_journal, "POST", "/v1/workflows", json.dumps(body))
+    assert (status, kind) == (400, "TypeError")
+    assert "unknown field 'attempts' of retry_policy" in text
 
 
 async def test_a_run_that_took_too_long_is_told_with_its_cause(both):

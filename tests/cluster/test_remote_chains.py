@@ -93,3 +93,14 @@ async def test_clients_follow_chains_as_the_runtime_does(tmp_journal, monkeypatc
     assert json.loads(await asyncio.to_thread(command, "result", "c", "--run-id", handle.run_id)) == "over"
     listed = json.loads(await asyncio.to_thread(command, "list", "--json", "--status", "continued_as_new"))
     assert len(listed["workflows"]) == 2
+
+
+async def test_a_schedule_without_its_package_is_no_fault_of_the_program(tmp_journal, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    async with (
+        Runtime(tmp_journal, workflows=[Counts]),
+        await Client.connect(f"unix:{tmp_journal}") as client,
+    ):
+        with pytest.raises(ImportError, match="in the environment of the runtime: pip install 'everact"):
+            await client.spawn(Counts, 1, cron_schedule="@daily")
+    assert caplog.text == ""

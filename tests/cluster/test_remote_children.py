@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from support.door_calls import ask
-from support.hosting import until
+from support.hosting import settled, until
 
 from everact import ApplicationError, Client, Runtime, workflow
 from everact.actors.journal_reader import JournalReader
@@ -103,3 +103,27 @@ async def test_clients_see_children_as_the_runtime_does(tmp_journal, monkeypatch
         json.loads(await asyncio.to_thread(command, "describe", "child-1", "--json"))["parent"]["workflow_id"]
         == "parent"
     )
+
+
+@workflow.defn
+class Leaves:
+    @workflow.run
+    async def run(self, end: bool) -> None:
+        await workflow.start_child_workflow(Child, id="child-1")
+        await workflow.wait_condition(lambda: end)
+
+
+@pytest.mark.parametrize(("end", "says"), [(False, "1 open"), (True, "1 open at its end")])
+async def test_children_of_a_run_that_has_ended_are_not_called_open(
+    tmp_journal, monkeypatch, capsys, end, says
+):
+    async with Runtime(tmp_journal, workflows=[Leaves, Child], grace=0.0) as runtime:
+        handle = await runtime.spawn(Leaves, end, id="parent")
+        await until(lambda: runtime._shard.find("child-1") is not None)
+        await settled(runtime)
+        assert ((await handle.describe()).status == "completed") == end
+    monkeypatch.setattr(sys, "argv", ["everact", "describe", "parent", "--journal", str(tmp_journal)])
+    with pytest.raises(SystemExit):
+        await asyncio.to_thread(main)
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("children:"))
+    assert line.partition(":")[2].strip() == says

@@ -5,7 +5,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from everact import RetryPolicy, Runtime, WorkflowHandle
-from everact.actors import options
+from everact.actors import child_options, options, saga_steps
+from everact.actors.continuation import SUGGESTED_EVENTS
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -48,3 +49,12 @@ def test_the_defaults_of_the_runtime() -> None:
     assert "10 s (`grace`)" in row("leaving the `Runtime`")
     assert default(Runtime, "durability") == "fsync"
     assert '`"fsync"`' in row("`durability`")
+
+
+def test_the_defaults_of_children_steps_and_compensations() -> None:
+    assert f'"{child_options.CLOSE_POLICY}"' in row("`parent_close_policy`")
+    assert f'"{child_options.CANCELLATION_TYPE}"' in row("`cancellation_type` of a child")
+    assert f"{SUGGESTED_EVENTS:,} events" in row("length of a history")
+    policy = saga_steps.COMPENSATION_RETRY
+    assert (policy.maximum_attempts, policy.maximum_interval) == (0, timedelta(seconds=60))
+    assert "without end, at most 60 s apart" in row("a compensation that fails")

@@ -124,6 +124,10 @@ def test_other_fields_of_a_retry_policy():
 # --- waiting in a workflow --------------------------------------------------------------------------------------
 
 
+async def true_some_time() -> bool:
+    return True
+
+
 async def test_durations_in_workflow_code():
     @workflow.defn
     class Sleeps:
@@ -147,6 +151,8 @@ async def test_durations_in_workflow_code():
                     TypeError, "wait_condition needs a function without parameters, not", repr(wrong)
                 ):
                     await workflow.wait_condition(wrong)
+            with refuses(TypeError, "wait_condition needs a plain function, not an 'async def'"):
+                await workflow.wait_condition(true_some_time)
             with refuses(ValueError, "sleep_until needs a datetime with a time zone"):
                 await workflow.sleep_until(datetime(2026, 1, 1))  # noqa: DTZ001
             for wrong in (5, "2026", None):
@@ -238,6 +244,10 @@ async def test_an_unknown_option_of_a_start_is_named_with_the_known_ones():
                 ),
             ):
                 await start(Waits, task_queue="fast")
+            with refuses(
+                TypeError, "unknown start option 'args': arguments are given one by one, before the options"
+            ):
+                await start(Waits, args=[1])
 
 
 async def test_limits_of_lists():

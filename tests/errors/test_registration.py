@@ -67,9 +67,18 @@ def test_a_class_without_the_decorator_is_no_workflow(wrong):
         Runtime("nowhere", workflows=[wrong])
 
 
+def instead(wrong):
+    """What the error says of what is no activity."""
+    if wrong is Orders:
+        return "it is a workflow, which workflow.execute_child_workflow() starts"
+    return (
+        "it is a run method of a workflow" if wrong is Orders.run else "it lacks the @activity.defn decorator"
+    )
+
+
 @pytest.mark.parametrize("wrong", [some_function, print, 5, "charge", None, Orders])
 def test_what_lacks_the_decorator_is_no_activity(wrong):
-    with refuses(RegistrationError, "is not an activity", "it lacks the @activity.defn decorator"):
+    with refuses(RegistrationError, "is not an activity", instead(wrong)):
         Runtime("nowhere", activities=[wrong])
 
 
@@ -394,7 +403,7 @@ async def test_calling_what_is_no_activity(wrong):
                 workflow.execute_activity_method,
                 workflow.with_options,
             ):
-                with refuses(RegistrationError, "is not an activity: it lacks the @activity.defn decorator"):
+                with refuses(RegistrationError, "is not an activity: " + instead(wrong)):
                     call(wrong)
 
     async with memory_runtime([Calls], [charge]) as runtime:

@@ -31,6 +31,8 @@ class Chain:
         if left > 1:
             workflow.continue_as_new(left, "text", workflow=Other, retry_policy=RetryPolicy())
         if left > 0:
+            workflow.continue_as_new(left, "text", workflow=Other.run)
+        if left > 3:
             workflow.continue_as_new(1, 2, workflow="Whatever", backoff_start_interval=5)
         return "the end"
 
