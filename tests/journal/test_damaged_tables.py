@@ -67,7 +67,7 @@ def is_sealed(store):
 def whole(tmp_path_factory):
     """A journal with many runs, and its documents by run id."""
     path = tmp_path_factory.mktemp("whole") / "journal"
-    runs = many_runs(6)
+    runs = many_runs(2)
     store = LmdbStore(path, durability="os")
     waiting = waiting_runs(len(runs) + 1, 112)
     mover = move(store, [*runs, *waiting[:12]])
@@ -259,14 +259,14 @@ def test_a_branch_page_that_is_damaged(journal):
 
 @pytest.mark.parametrize("table", ["runs", "page of runs"])
 def test_a_run_is_chosen_although_its_row_is_damaged(whole, journal, table):
-    key = NUMBER.pack(key_of(journal, "run-careless-2"))
+    key = NUMBER.pack(key_of(journal, "run-careless-1"))
     if table == "runs":
         flip_row(journal, table, key)
     else:
         spoil_page(journal, "runs", key)
     with opened(journal) as store:
-        found = export_runs(store, ["run-careless-2"], left_out=pytest.fail, damaged=lambda _: None)
-        assert list(found) == [whole[1]["run-careless-2"]]
+        found = export_runs(store, ["run-careless-1"], left_out=pytest.fail, damaged=lambda _: None)
+        assert list(found) == [whole[1]["run-careless-1"]]
 
 
 @pytest.mark.parametrize("table", ["histories", "runs", "open", "facts"])
