@@ -133,10 +133,14 @@ def _failure(document: dict[str, Any]) -> Failure:
         failure: Failure = structured(Failure, document)
         wrong = _wrong_in(failure)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, msgspec.MsgspecError) as error:
-        wrong = str(error) or type(error).__name__
+        raise _unfit(str(error) or type(error).__name__) from None
     if wrong:
-        raise RefusedError(400, f"the failure in the body of the call does not fit: {wrong}")
+        raise _unfit(wrong)
     return failure
+
+
+def _unfit(why: str) -> RefusedError:
+    return RefusedError(400, f"the failure in the body of the call does not fit: {why}")
 
 
 def _wrong_in(failure: Failure) -> str:
@@ -178,8 +182,10 @@ async def _ended_so(runtime: Runtime, error: ActivityNotPendingError, outcome: P
     activity_type = ""
     for found in history.events:
         event: Any = found.event
-        if type(event) is ev.ActivityScheduled and event.command == error.command:
-            activity_type = event.activity_type
+        if type(event) is ev.ActivityScheduled:
+            if event.command == error.command:
+                activity_type = event.activity_type
+            continue
         if type(event) not in OUTCOMES or (event.command, event.attempt) != (error.command, error.attempt):
             continue
         if isinstance(outcome, Payload):

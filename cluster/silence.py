@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 from .holder import holder_of
@@ -51,7 +51,7 @@ class SilenceWatch:
         self._gone_since: float | None = None
 
     @contextmanager
-    def waiting(self, *, waits: bool) -> Iterator[None]:
+    def waiting(self, *, waits: bool) -> Generator[None]:
         """Around a call, from its sending to its answer.
 
         Args:

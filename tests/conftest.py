@@ -1,4 +1,4 @@
-"""What every test has: a path for a journal, hypothesis profiles, traces of crashes in child processes."""
+"""What every test has: a path for a journal, hypothesis profiles, what processes that tests start inherit."""
 
 import os
 from pathlib import Path
@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, settings
 
 # pytest turns faulthandler on for itself; processes that tests start get it from here.
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")
+# Hundreds of processes are started: without bytecode on the disk, each would compile the whole package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shared machine has no steady pace: no deadlines. In CI the same examples every time.
 settings.register_profile("dev", deadline=None, max_examples=50)

@@ -12,6 +12,7 @@ from itertools import permutations
 import pytest
 from support.clock import ManualClock
 from support.hosting import gate, hosted, kinds, loaded, settled, until
+from support.rounds import rounds
 from support.stores import TroubledStore
 from support.workflow_programs import Interpreted, Outside, act, gated, outsides
 
@@ -419,7 +420,7 @@ def random_program(rng, depth=0):
     return steps
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", rounds(range(120), 60))
 async def test_random_scopes_that_are_cancelled_at_random_end_cancelled_and_leave_nothing(seed):
     """Gates, signals, time, evictions, pauses, failed commits and restarts around one request, or several."""
     rng = random.Random(seed)

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 from support.hosting import hosted, settled
+from support.rounds import rounds
 
 from everact import ApplicationError, workflow
 from everact.actors.definitions import workflow_definition
@@ -134,7 +135,7 @@ async def grow(journal, seed, fails):
         return True
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", rounds(range(12), 8))
 async def test_random_families_are_whole(seed):
     journal = MemoryJournal()
     for life in range(40):

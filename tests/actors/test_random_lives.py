@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from support.crashes import folded
 from support.hosting import hosted, settled
+from support.rounds import rounds
 
 from everact import ApplicationError, RetryPolicy, activity, workflow
 from everact.actors import restarts
@@ -123,7 +124,7 @@ async def meddle(runtime, rng):
                 await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", rounds(range(12), 8))
 @pytest.mark.parametrize("is_shaky", [False, True])
 async def test_acknowledged_messages_count_once(seed, is_shaky, monkeypatch):
     rng = random.Random(seed)

@@ -9,12 +9,13 @@ import random
 
 import pytest
 from support.hosting import hosted, settled
+from support.rounds import rounds
 from support.steps import ACTIVITIES, add, refuse, replayed_alike
 
 from everact import ActivityError, ApplicationError, RetryPolicy, workflow
 from everact.journal.memory_store import MemoryJournal
 
-SEEDS = range(40)
+SEEDS = rounds(range(40), 20)
 AT_ONCE = RetryPolicy(initial_interval=0.000001, maximum_interval=0.000001, maximum_attempts=3, jitter=0.5)
 SIMPLE = ("act", "sleep", "put", "alias", "draw", "uuid", "memo", "field", "wait", "own", "condition", "fail")
 NESTED = (

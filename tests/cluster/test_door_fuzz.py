@@ -126,7 +126,7 @@ ROUTED = [
 ]
 
 
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(data=st.data())
 def test_random_bodies(program, data):
     route = data.draw(st.sampled_from(ROUTED))

@@ -12,6 +12,7 @@ import pytest
 from support.door_program import Program
 from support.door_workflows import Asks, Order, Waits
 from support.hosting import kinds
+from support.rounds import IS_LONG
 
 from everact import ApplicationError, Client
 from everact.exceptions import ActivityNotPendingError, WorkflowTerminatedError
@@ -25,9 +26,11 @@ POINTS = [
     "message.ack.before",
     "runtime.effects.after",
 ]
+#: How often a life passes such a point before it ends there: the more often, the fewer lives.
+PASSES = 3 if IS_LONG else 6
 
 
-async def keep_running(path, fault, done, count=3):
+async def keep_running(path, fault, done, count=PASSES):
     """Start the program again and again, which dies at a pass of a fault point; returns how often it died."""
     deaths = 0
     while True:
@@ -92,7 +95,7 @@ async def ended(handle, end):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "count"), [*((point, 3) for point in POINTS), ("activity.complete.before", 2)]
+    ("fault", "count"), [*((point, PASSES) for point in POINTS), ("activity.complete.before", 2)]
 )
 async def test_updates_are_started_and_attempts_completed_once_however_often_the_program_is_killed(
     tmp_journal, fault, count

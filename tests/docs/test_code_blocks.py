@@ -5,7 +5,8 @@ The rule for authors:
 * The blocks of a page share one namespace. ``await`` and ``async with`` are allowed at top level, as in
   ``python -m asyncio``; a block that calls ``asyncio.run`` itself is fine too. Each page has an empty directory,
   and what it sets on Everact's loggers holds for that page only.
-* A ``text`` block right behind a ``python`` block is exactly what that block prints.
+* A ``text`` block right behind a ``python`` block is exactly what that block prints. In traces, the line numbers of the
+  page itself are left out, ``File "docs/errors.md", in look_up``: no reader counts lines, and every edit moves them.
 * ``<!-- not run -->`` on the line before a block keeps it from running. It is for fragments only.
 * ``<!-- run by tests/docs/... -->`` there says that another test runs it, as a program of its own.
 """
@@ -59,6 +60,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def run_block(block: Block, name: str, space: dict[str, object], runner: asyncio.Runner) -> str:
+    """What the block prints, without the line numbers of its page."""
     code = compile(
         "\n" * (block.line - 1) + block.code,
         name,
@@ -73,7 +75,7 @@ def run_block(block: Block, name: str, space: dict[str, object], runner: asyncio
             runner.run(function())
         else:
             exec(code, space)
-    return printed.getvalue()
+    return re.sub(rf'(File "{re.escape(name)}"), line \d+', r"\1", printed.getvalue())
 
 
 @pytest.fixture
@@ -140,3 +142,11 @@ def test_a_block_with_a_wrong_output_is_noticed(tmp_path: Path) -> None:
     assert not fragment.runs
     with asyncio.Runner() as runner:
         assert run_block(code, "page.md", {}, runner) == output.code
+
+
+def test_a_trace_has_no_line_numbers_of_its_page_and_those_of_others() -> None:
+    block = Block(
+        "python", "print('File \"a.md\", line 7, in f', 'File \"b.py\", line 8, in g')\n", 4, 5, runs=True
+    )
+    with asyncio.Runner() as runner:
+        assert run_block(block, "a.md", {}, runner) == 'File "a.md", in f File "b.py", line 8, in g\n'

@@ -78,7 +78,7 @@ MOVER = """
     listener.start()
     with small_segments(200):
         mover = Mover(store)
-        batches = [run for run in many_runs(60)]
+        batches = [run for run in many_runs(12)]
         for number, run in enumerate(batches):
             for entry in run:
                 mover.append([entry])

@@ -67,7 +67,7 @@ def is_sealed(store):
 def whole(tmp_path_factory):
     """A journal with many runs, and its documents by run id."""
     path = tmp_path_factory.mktemp("whole") / "journal"
-    runs = many_runs(6)
+    runs = many_runs(2)
     store = LmdbStore(path, durability="os")
     waiting = waiting_runs(len(runs) + 1, 112)
     mover = move(store, [*runs, *waiting[:12]])
@@ -259,14 +259,14 @@ def test_a_branch_page_that_is_damaged(journal):
 
 @pytest.mark.parametrize("table", ["runs", "page of runs"])
 def test_a_run_is_chosen_although_its_row_is_damaged(whole, journal, table):
-    key = NUMBER.pack(key_of(journal, "run-careless-2"))
+    key = NUMBER.pack(key_of(journal, "run-careless-1"))
     if table == "runs":
         flip_row(journal, table, key)
     else:
         spoil_page(journal, "runs", key)
     with opened(journal) as store:
-        found = export_runs(store, ["run-careless-2"], left_out=pytest.fail, damaged=lambda _: None)
-        assert list(found) == [whole[1]["run-careless-2"]]
+        found = export_runs(store, ["run-careless-1"], left_out=pytest.fail, damaged=lambda _: None)
+        assert list(found) == [whole[1]["run-careless-1"]]
 
 
 @pytest.mark.parametrize("table", ["histories", "runs", "open", "facts"])
@@ -575,14 +575,17 @@ def test_a_value_under_another_event_is_named(journal):
 
 
 class BusyMover:
-    """A store with open runs; each call of ``work`` gives some of them events, which are moved soon."""
+    """A store with open runs; each call of ``work`` gives some of them events, which are moved soon.
+
+    Always the same runs, whatever histories are committed: what is moved when is always the same, too.
+    """
 
     def __init__(self):
         self.store = MemoryStore()
-        self.runs = many_runs(2)
-        self.open = range(len(self.runs) + 1, len(self.runs) + 41)
-        self.mover = move(self.store, [*self.runs, *waiting_runs(self.open[0], len(self.open))], window=20)
-        self.choice = random.Random(7)
+        self.runs = waiting_runs(1, 80)
+        self.open = range(41, 81)
+        self.mover = move(self.store, self.runs, window=20)
+        self.choice = random.Random(9)
         self.before = self.segments()
 
     def segments(self):
@@ -623,7 +626,7 @@ def test_runs_are_exported_while_they_are_moved():
     for _document in export_runs(busy.store, left_out=pytest.fail, damaged=pytest.fail):
         count += 1
         busy.work()
-    assert count == len(busy.runs) + len(busy.open)
+    assert count == len(busy.runs)
     busy.check()
 
 

@@ -5,7 +5,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.journals import entries_of, fill, flip, make_journal, opened, runs_of_histories
 
@@ -172,6 +172,7 @@ def test_any_records_come_back_to_the_byte(written, times):
 
 
 @pytest.mark.parametrize("cls", EVENTS, ids=lambda cls: cls.__name__)
+@settings(max_examples=settings.default.max_examples // 3)  # for each of some sixty kinds
 @given(data=st.data())
 def test_each_kind_of_event_comes_back(cls, data):
     record = ev.Received((data.draw(events_of(cls)),))

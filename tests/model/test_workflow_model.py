@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = os.environ.get("EVERACT_MODEL_EXAMPLES", "150")
+EXAMPLES = os.environ.get("EVERACT_MODEL_EXAMPLES", "100")
 ROOT = Path(__file__).parents[2]
 SEEDS = [0, 1, 4242]
 

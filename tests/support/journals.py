@@ -41,11 +41,10 @@ def entries_of(records, key, *, run_id=None):
     return entries
 
 
-def runs_of_histories():
-    """Every committed history as the entries of a run."""
-    return [
-        entries_of(read(path)[1], key, run_id=f"run-{path.stem}") for key, path in enumerate(HISTORIES, 1)
-    ]
+def runs_of_histories(*names):
+    """Every committed history, or these, as the entries of a run."""
+    paths = [FOLDER / f"{name}.json" for name in names] or HISTORIES
+    return [entries_of(read(path)[1], key, run_id=f"run-{path.stem}") for key, path in enumerate(paths, 1)]
 
 
 def fill(store, runs=None):
