@@ -90,10 +90,11 @@ async def test_a_call_that_runs_out_of_time_says_what_holds_the_program(tmp_jour
 @pytest.mark.slow
 async def test_a_process_that_is_stopped_is_no_workflow_code(tmp_journal, impatient):
     with Program(tmp_journal) as program:
-        async with await Client.connect(f"unix:{tmp_journal}", timeout=0.5) as client:
+        async with await Client.connect(f"unix:{tmp_journal}") as client:
             await client.count_workflows()
             impatient()
             os.kill(program.process.pid, signal.SIGSTOP)
+            client._connection._timeout = 2.0  # from here on: a slow machine may need longer to connect
             with pytest.raises(CallTimeoutError, match="It only reads: repeat it") as caught:
                 await client.count_workflows()
             assert (
@@ -101,6 +102,7 @@ async def test_a_process_that_is_stopped_is_no_workflow_code(tmp_journal, impati
                 in str(caught.value)
             )
             os.kill(program.process.pid, signal.SIGCONT)
+            client._connection._timeout = 30
             assert await client.count_workflows() == 0
 
 
@@ -124,7 +126,7 @@ async def test_a_call_that_takes_its_time_is_no_silence(tmp_journal, impatient, 
 
 @pytest.mark.slow
 async def test_a_program_that_ends_in_the_middle_is_said_while_it_is_waited_for(
-    tmp_journal, impatient, caplog
+    tmp_journal, impatient, caplog, monkeypatch
 ):
     with Program(tmp_journal) as first:
         async with await Client.connect(f"unix:{tmp_journal}") as client:
@@ -135,6 +137,7 @@ async def test_a_program_that_ends_in_the_middle_is_said_while_it_is_waited_for(
             impatient()
             first.kill()
             await until(lambda: said(caplog))
+            monkeypatch.setattr(silence, "PATIENCE", 30)  # the next program may be slow to start
             with Program(tmp_journal):
                 await handle.signal(Waits.finish, "end")
                 assert (await result).item == "end"

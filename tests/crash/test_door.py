@@ -27,7 +27,7 @@ POINTS = [
     "runtime.effects.after",
 ]
 #: How often a life passes such a point before it ends there: the more often, the fewer lives.
-PASSES = 3 if IS_LONG else 6
+PASSES = 3 if IS_LONG else 4
 
 
 async def keep_running(path, fault, done, count=PASSES):
@@ -132,8 +132,9 @@ async def test_a_call_whose_program_does_not_come_back_says_how_it_is_repeated(t
     from everact.exceptions import RuntimeUnreachableError
 
     with Program(tmp_journal, EVERACT_FAULT="message.ack.before:2"):
-        async with await Client.connect(f"unix:{tmp_journal}", timeout=0.3) as client:
+        async with await Client.connect(f"unix:{tmp_journal}") as client:
             handle = await client.spawn(Waits, id="w")
+            client._connection._timeout = 1.0
             with pytest.raises(RuntimeUnreachableError) as caught:
                 await handle.signal(Waits.hear, "one")
     error = caught.value
