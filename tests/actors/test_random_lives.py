@@ -101,11 +101,11 @@ class Chance:
 
 @workflow.defn(name="Ledger")
 class ShakyLedger(Ledger):
-    """Crashes now and then, live and in replay, never for a reason that is in its history."""
+    """Crashes at first and now and then, live and in replay, never for a reason that is in its history."""
 
     @workflow.signal
     def add(self, n: int) -> None:
-        if Chance.rng.random() < 0.08:
+        if not Chance.crashes or Chance.rng.random() < 0.08:
             Chance.crashes += 1
             raise TurnAborted(f"crash {Chance.crashes}")
         super().add(n)
