@@ -27,7 +27,7 @@ help:
 
 # ARGS go to pytest: make test ARGS="tests/journal -k append"
 test: $(VENV)/.test
-	$(BIN)/python $(PYTEST) -q -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python $(PYTEST) -q -n $(WORKERS) --dist loadfile $(ARGS)
 
 # Not a part of CI: the tracer makes the tests several times slower.
 coverage: $(VENV)/.test

@@ -15,9 +15,9 @@ class Chain:
     @workflow.run
     async def run(self, left: int) -> str:
         if left > 3:
-            workflow.continue_as_new("text", 1, workflow=Other)  # type: ignore[call-arg, call-overload]
+            workflow.continue_as_new("text", 1, workflow=Other)  # type: ignore[arg-type, call-arg]
         if left > 2:
-            workflow.continue_as_new(1, workflow=Other)  # type: ignore[call-overload]
+            workflow.continue_as_new(1, workflow=Other)  # type: ignore[arg-type]
         if left > 1:
             workflow.continue_as_new(left, run_timeout="1m")  # type: ignore[call-overload]
         if left > 0:
