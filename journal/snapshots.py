@@ -15,7 +15,7 @@ from .blobs import SPILL, Spiller, restore_state
 from .child_fold import NOTHING, PendingChild, PendingMessage
 from .errors import JournalCorruptError
 from .failures import Failure
-from .fold import LETTERS_KEPT, Blame, PendingActivity, RunState
+from .fold import EMPTY, LETTERS_KEPT, Blame, PendingActivity, RunState
 from .payloads import Payload
 from .row_checksum import sealed, unsealed
 from .run_times import next_wake, waits_to_begin
@@ -231,9 +231,9 @@ def _state(row: _OpenRow) -> RunState:
     state.dead_letter_count = found.dead_letter_count or len(found.dead_letters)
     state.waiting = found.waiting
     state.pause = found.pause
-    state.kept = found.kept
-    state.blame = found.blame
-    state.published = found.published
+    state.kept = found.kept or EMPTY
+    state.blame = found.blame or EMPTY
+    state.published = found.published or EMPTY
     state.sagas = found.sagas
     state.is_escalated = found.is_escalated
     state.children = found.children or NOTHING
