@@ -80,6 +80,7 @@ INTERNAL = {
     "LostRunError",  # a JournalCorruptError to users
     "NotReadableError",
     "ReplayingError",
+    "RefusedError",  # a CallRefusedError to users
     "SourceMissingError",
 }
 
