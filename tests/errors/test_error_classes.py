@@ -80,6 +80,9 @@ INTERNAL = {
     "LostRunError",  # a JournalCorruptError to users
     "NotReadableError",
     "ReplayingError",
+    "NotNowError",
+    "RunEnds",
+    "UnstorableFieldError",
     "RefusedError",  # a CallRefusedError to users
     "SourceMissingError",
 }
