@@ -209,10 +209,11 @@ def _source(pending: PendingActivity) -> tuple[str, int, int]:
 
 
 class ActivityAccess:
-    """The part of a runtime that is about attempts."""
+    """The part of a runtime, or of a client, that is about attempts."""
 
-    _open: Callable[[], Shard]
-    _converter: PayloadConverter
+    def _completes(self) -> tuple[Completer, PayloadConverter]:
+        """What does for handles what they are asked for, and how values are stored."""
+        raise NotImplementedError
 
     @overload
     def activity_handle(self, task_token: str, /) -> AsyncActivityHandle: ...
@@ -242,7 +243,17 @@ class ActivityAccess:
             ValueError: The text is no task token.
         """
         token = meant_token(task_token, workflow_id, command, run_id)
-        return AsyncActivityHandle(ActivityCompleter(self._open, self._converter), self._converter, token)
+        return AsyncActivityHandle(*self._completes(), token)
+
+
+class OwnActivityAccess(ActivityAccess):
+    """That part of a runtime."""
+
+    _open: Callable[[], Shard]
+    _converter: PayloadConverter
+
+    def _completes(self) -> tuple[Completer, PayloadConverter]:
+        return ActivityCompleter(self._open, self._converter), self._converter
 
     def activity_slots(self) -> ActivityPoolInfo:
         """How many activities run and wait for a slot just now, and which threads were given up."""

@@ -13,7 +13,6 @@ from typing import Any, Generic, Unpack, overload
 
 from ..journal import child_events as ce
 from ..journal.events import Header
-from ..journal.payloads import PayloadConverter
 from .child_commands import ChildFuture, ChildStart, Relations, refuse_reading, relations_of
 from .child_options import (
     ChildWorkflowOptions,
@@ -22,7 +21,7 @@ from .child_options import (
     resolved_child,
     resolved_start,
 )
-from .commands import CommandFuture, Decode
+from .commands import CommandFuture, Decode, result_decoder
 from .context import current_instance
 from .definitions import WorkflowDefinition, workflow_definition
 from .intercepted_calls import intercepted_call
@@ -197,15 +196,12 @@ def _begin(
     refuse_reading(host, f"workflow {definition.name!r}")
     payloads, _ = definition.codec.encode_args(host._converter, args)
     memo = encode_memo(host._converter, start.memo)
-    return definition, payloads, memo, _result_decoder(host._converter, definition, result_type)
-
-
-def _result_decoder(converter: PayloadConverter, definition: WorkflowDefinition, result_type: Any) -> Decode:
-    if result_type is None:
-        return definition.codec.result_decoder(converter)
-    decode = converter.decoder_for(result_type)
-    where = f"result of workflow {definition.name}"
-    return lambda payload: decode(payload, where)
+    decode = (
+        definition.codec.result_decoder(host._converter)
+        if result_type is None
+        else result_decoder(host._converter, result_type, f"workflow {definition.name}")
+    )
+    return definition, payloads, memo, decode
 
 
 def _start_child(

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 Decode = Callable[[Payload], Any]
 
 
-def result_decoder(converter: PayloadConverter, hint: Any, name: str) -> Decode:
-    """A decoder of an activity's result by an explicit type."""
+def result_decoder(converter: PayloadConverter, hint: Any, what: str) -> Decode:
+    """A decoder of a result by an explicit type; ``what`` gives it: ``activity charge``, ``workflow Order``."""
     decode = converter.decoder_for(hint)
-    where = f"result of activity {name}"
+    where = f"result of {what}"
     return lambda payload: decode(payload, where)
 
 

@@ -24,7 +24,7 @@ from ..journal.store import JournalStore
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from . import start_policies
 from .activity import in_activity
-from .activity_handles import ActivityAccess
+from .activity_handles import OwnActivityAccess
 from .activity_pool import ActivityPool
 from .addresses import address_of
 from .client_interceptors import ClientOutboundInterceptor, StartWorkflowInput
@@ -66,7 +66,7 @@ from .turn_guard import Guard, install_guards
 from .typing import R, Ts, W, WorkflowClass
 
 
-class Runtime(ActivityAccess, JournalAccess):
+class Runtime(OwnActivityAccess, JournalAccess):
     """Durable workflows in one process.
 
     Use it as ``async with Runtime(...) as runtime``: entering opens the journal and carries on with every run

@@ -246,7 +246,7 @@ class Saga(SagaBlock):
         if isinstance(activity, str):
             definition = run.activity_named(activity)
             if "result_type" in options:
-                decode = result_decoder(run._converter, options.pop("result_type"), activity)
+                decode = result_decoder(run._converter, options.pop("result_type"), f"activity {activity}")
         else:
             definition = activity_definition(activity)
         check_option_names(

@@ -76,12 +76,6 @@ def sagas_of(run: WorkflowInstance) -> RunSagas:
     return run.sagas
 
 
-def saga_mark(run: WorkflowInstance) -> tuple[int, int]:
-    """Changes when a saga has learnt what it may have to undo: a replay must run the code that told it so again."""
-    sagas = run.sagas
-    return (0, 0) if sagas is None else (sagas.completed, sagas.count)
-
-
 def is_bug(run: WorkflowInstance, error: BaseException) -> bool:
     """Whether an error is no failure but a fault of the code of ``run``, and the run waits for better code."""
     if isinstance(error, asyncio.CancelledError) or not in_main.get():

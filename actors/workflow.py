@@ -255,7 +255,7 @@ def _schedule(call: str, activity: Any, args: tuple[Any, ...], options: dict[str
         definition = instance.activity_named(activity)
         decode: Decode | None = None
         if "result_type" in options:
-            decode = result_decoder(instance._converter, options.pop("result_type"), activity)
+            decode = result_decoder(instance._converter, options.pop("result_type"), f"activity {activity}")
         return instance.schedule_activity(definition, args, None, options, decode, depth=3)
     return instance.schedule_activity(activity_definition(activity), args, None, options, depth=3)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..actors.activity_handles import AsyncActivityHandle, meant_token
+from ..actors.activity_handles import ActivityAccess
 from ..actors.call_errors import ActivityNotPendingError
 from ..actors.completion_tokens import TaskToken
 from ..actors.descriptions import WorkflowDescription
 from ..journal.failures import Failure
+from ..journal.payloads import PayloadConverter
 from ..journal.run_document import plain
 from .connection import Connection
 
@@ -81,28 +82,11 @@ class RemoteCompleter:
         )
 
 
-class RemoteActivityAccess:
+class RemoteActivityAccess(ActivityAccess):
     """The part of a client that is about attempts."""
 
     _connection: Connection
     _messenger: Any
 
-    @overload
-    def activity_handle(self, task_token: str, /) -> AsyncActivityHandle: ...
-    @overload
-    def activity_handle(
-        self, /, *, workflow_id: str, command: int, run_id: str | None = None
-    ) -> AsyncActivityHandle: ...
-    def activity_handle(
-        self,
-        task_token: str | None = None,
-        /,
-        *,
-        workflow_id: str | None = None,
-        command: int | None = None,
-        run_id: str | None = None,
-    ) -> AsyncActivityHandle:
-        """A handle to complete an attempt; as ``Runtime.activity_handle``."""
-        token = meant_token(task_token, workflow_id, command, run_id)
-        completer = RemoteCompleter(self._connection, self._messenger)
-        return AsyncActivityHandle(completer, self._messenger.converter, token)
+    def _completes(self) -> tuple[RemoteCompleter, PayloadConverter]:
+        return RemoteCompleter(self._connection, self._messenger), self._messenger.converter
