@@ -4,14 +4,11 @@ Few slots: what died with a process holds none in the next one (F11).
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from support.crashes import one_life
 from support.rounds import rounds
 
 from everact.journal.lmdb_store import LmdbStore
@@ -47,15 +44,8 @@ class Lives:
 
     def live(self, fault=""):
         """One life; returns whether it came to its end."""
-        process = subprocess.run(
-            [sys.executable, "-W", "error", os.fspath(PROGRAM), os.fspath(self.journal)],
-            capture_output=True,
-            timeout=LIMIT,
-            check=False,
-            env={**os.environ, "EVERACT_FAULT": fault},
-        )
-        assert process.returncode in (0, -signal.SIGKILL), process.stderr.decode()
-        for kind, *rest in map(json.loads, process.stdout.splitlines()):
+        is_over, lines, _ = one_life(PROGRAM, self.journal, fault=fault, limit=LIMIT)
+        for kind, *rest in lines:
             if kind == "used":
                 self.seeds[rest[0]].add(rest[1])
             elif kind == "climbs":
@@ -69,7 +59,7 @@ class Lives:
             assert verify(store).problems == []
         finally:
             store.close()
-        return process.returncode == 0
+        return is_over
 
     def check(self):
         names = {f"x-{number}" for number in range(RUNS)}

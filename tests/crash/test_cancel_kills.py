@@ -1,14 +1,10 @@
 """SIGKILL around requests to cancel: what was acknowledged ends its run once, after its clean-up."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+from support.crashes import one_life
 from support.rounds import rounds
 
 from everact.journal import events as ev
@@ -49,15 +45,8 @@ class Lives:
 
     def live(self, fault=""):
         """One life; returns whether it came to its end."""
-        process = subprocess.run(
-            [sys.executable, "-W", "error", os.fspath(PROGRAM), os.fspath(self.journal)],
-            capture_output=True,
-            timeout=LIMIT,
-            check=False,
-            env={**os.environ, "EVERACT_FAULT": fault},
-        )
-        assert process.returncode in (0, -signal.SIGKILL), process.stderr.decode()
-        for kind, *rest in map(json.loads, process.stdout.splitlines()):
+        is_over, lines, _ = one_life(PROGRAM, self.journal, fault=fault, limit=LIMIT)
+        for kind, *rest in lines:
             if kind == "work":
                 name, key, attempt = rest
                 assert key not in self.settled, "what was cancelled in an earlier life has begun again"
@@ -71,7 +60,7 @@ class Lives:
             elif kind == "end":
                 self.ends[rest[0]].add(rest[1])
         self.look()
-        return process.returncode == 0
+        return is_over
 
     def look(self):
         """The journal after a life: whole, one request a run, and each command cancelled once."""

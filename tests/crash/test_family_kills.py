@@ -1,14 +1,11 @@
 """SIGKILL between runs: a child is started once, its end told once, signals arrive in order, each once (R15)."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+from support.crashes import one_life
 from support.rounds import rounds
 
 from everact.journal import child_events as ce
@@ -53,15 +50,8 @@ class Lives:
 
     def live(self, fault=""):
         """One life; returns whether it came to its end."""
-        process = subprocess.run(
-            [sys.executable, "-W", "error", os.fspath(PROGRAM), os.fspath(self.journal)],
-            capture_output=True,
-            timeout=LIMIT,
-            check=False,
-            env={**os.environ, "EVERACT_FAULT": fault},
-        )
-        assert process.returncode in (0, -signal.SIGKILL), process.stderr.decode()
-        for kind, *rest in map(json.loads, process.stdout.splitlines()):
+        is_over, lines, _ = one_life(PROGRAM, self.journal, fault=fault, limit=LIMIT)
+        for kind, *rest in lines:
             if kind == "end":
                 self.ends[rest[0]].append(rest[1])
         store = LmdbStore(self.journal)
@@ -69,7 +59,7 @@ class Lives:
             assert verify(store).problems == []
         finally:
             store.close()
-        return process.returncode == 0
+        return is_over
 
     def check(self):
         store = LmdbStore(self.journal)

@@ -1,15 +1,11 @@
 """SIGKILL while runs publish, carry headers, and end or cancel themselves: what was seen from outside stays true."""
 
 import asyncio
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from support.crashes import one_life
 from support.rounds import rounds
 from support.stores import TroubledStore, turns
 
@@ -49,15 +45,8 @@ class Lives:
 
     def live(self, fault=""):
         """One life; returns whether it came to its end."""
-        process = subprocess.run(
-            [sys.executable, "-W", "error", os.fspath(PROGRAM), os.fspath(self.journal)],
-            capture_output=True,
-            timeout=LIMIT,
-            check=False,
-            env={**os.environ, "EVERACT_FAULT": fault},
-        )
-        assert process.returncode in (0, -signal.SIGKILL), process.stderr.decode()
-        for kind, *rest in map(json.loads, process.stdout.splitlines()):
+        is_over, lines, _ = one_life(PROGRAM, self.journal, fault=fault, limit=LIMIT)
+        for kind, *rest in lines:
             if kind == "seen":
                 self.seen[rest[0]].append(rest[1])
             elif kind == "step":
@@ -71,7 +60,7 @@ class Lives:
             assert verify(store).problems == []
         finally:
             store.close()
-        return process.returncode == 0
+        return is_over
 
     def check(self):
         for number in range(RUNS):

@@ -1,15 +1,11 @@
 """SIGKILL while sagas do and undo: in the end everything that was done is undone, and nothing twice."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from support.crashes import load_program
+from support.crashes import load_program, one_life
 from support.rounds import rounds
 
 from everact.actors.definitions import activity_definition, workflow_definition
@@ -60,27 +56,13 @@ class Lives:
 
     def live(self, fault=""):
         """One life; returns whether it came to its end."""
-        process = subprocess.run(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                os.fspath(PROGRAM),
-                os.fspath(self.journal),
-                os.fspath(self.ledger),
-            ],
-            capture_output=True,
-            timeout=LIMIT,
-            check=False,
-            env={**os.environ, "EVERACT_FAULT": fault},
-        )
-        assert process.returncode in (0, -signal.SIGKILL), process.stderr.decode()
-        assert process.stderr == b""
-        for kind, *rest in map(json.loads, process.stdout.splitlines()):
+        is_over, lines, stderr = one_life(PROGRAM, self.journal, self.ledger, fault=fault, limit=LIMIT)
+        assert stderr == b""
+        for kind, *rest in lines:
             if kind == "end":
                 self.ends[rest[0]].add(tuple(rest[1:]))
         self._look()
-        return process.returncode == 0
+        return is_over
 
     def _look(self):
         """What the journal knows as done is never done again."""

@@ -1,15 +1,10 @@
 """SIGKILL around the commits of steps: a step whose end is in the journal never runs again, and no total is lost."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from support.crashes import load_program, read_journal
+from support.crashes import load_program, one_life, read_journal
 from support.rounds import rounds
 from support.steps import Replayed
 
@@ -43,23 +38,14 @@ class Lives:
 
     def live(self, fault=""):
         """One life; returns whether it came to its end."""
-        process = subprocess.run(
-            [sys.executable, "-W", "error", os.fspath(PROGRAM), os.fspath(self.journal)],
-            capture_output=True,
-            timeout=LIMIT,
-            check=False,
-            env={**os.environ, "EVERACT_FAULT": fault},
-        )
-        assert process.returncode in (0, -signal.SIGKILL), process.stderr.decode()
-        for kind, name, said in (
-            json.loads(line) for line in process.stdout.splitlines() if b'"ran"' not in line
-        ):
+        is_over, lines, _ = one_life(PROGRAM, self.journal, fault=fault, limit=LIMIT)
+        for kind, name, said in (line for line in lines if "ran" not in line):
             if kind == "end":
                 self.ends[name].append(said)
             else:
                 assert said not in self.over[name], f"{name}: the body of {said} ran again"
         self.look()
-        return process.returncode == 0
+        return is_over
 
     def look(self):
         """Read the journal: which steps are over, and that both replays of each run come to the same."""

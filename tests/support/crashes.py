@@ -35,6 +35,25 @@ def load_program(path):
     return module
 
 
+def one_life(program, *arguments, fault="", limit):
+    """Run a program until it ends, or is killed at a fault point, within ``limit`` seconds.
+
+    Returns:
+        Whether it came to its end; the lines that it has written, each a JSON text, decoded; and what it has said of
+        errors.
+    """
+    process = subprocess.run(
+        [sys.executable, "-W", "error", os.fspath(program), *map(os.fspath, arguments)],
+        capture_output=True,
+        timeout=limit,
+        check=False,
+        env={**os.environ, "EVERACT_FAULT": fault},
+    )
+    assert process.returncode in (0, -signal.SIGKILL), process.stderr.decode()
+    lines = [json.loads(line) for line in process.stdout.splitlines()]
+    return process.returncode == 0, lines, process.stderr
+
+
 class Run:
     """One run as a closed journal holds it.
 
