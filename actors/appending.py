@@ -182,11 +182,14 @@ def _closed(actor: WorkflowActor) -> None:
     """The run has ended: answer everybody, let go of everything."""
     outcome = actor.state.outcome
     batch = actor.shard.writer.open
-    for waiter, _on_stall in actor.result_waiters:
-        batch.waiters.append((waiter, outcome))
-    actor.result_waiters.clear()
-    for waiters in actor.update_waiters.values():
-        batch.waiters.extend((waiter, outcome) for waiter in waiters)
-    actor.update_waiters = {}
-    batch.effects.append((actor.shard.closed, (actor,)))
+    is_told = bool(actor.result_waiters)
+    if is_told:
+        for waiter, _on_stall in actor.result_waiters:
+            batch.waiters.append((waiter, outcome))
+        actor.result_waiters.clear()
+    if actor.update_waiters:
+        for waiters in actor.update_waiters.values():
+            batch.waiters.extend((waiter, outcome) for waiter in waiters)
+        actor.update_waiters = {}
+    batch.effects.append((actor.shard.closed, (actor, is_told)))
     actor.drop_instance()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .shard import Shard
 
 #: Ended runs kept ready for questions about them, and bytes of their answers together.
-CLOSED_KEPT = 1000
+CLOSED_KEPT = 256
 CLOSED_BYTES = 32 << 20
 
 

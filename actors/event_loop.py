@@ -32,9 +32,10 @@ __all__ = [
     "detached_count",
 ]
 
-_Task = asyncio.Task
-_Future = asyncio.Future
+_Task, _Future = asyncio.Task, asyncio.Future
 _EMPTY_CONTEXT = Context()
+_NOTHING_LEFT: Iterator[Handle] = iter(())
+_NO_TASKS: list[asyncio.Task[Any]] = []  # of most loops; it stays empty
 _NESTED = "a turn of this workflow loop is already running"
 
 
@@ -143,12 +144,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.host = host
         # A list, emptied by turns: an empty deque takes 760 bytes.
         self._ready: list[Handle] = []
-        self._rest: Iterator[Handle] = iter(())  # what is left of those that are being called
+        self._rest = _NOTHING_LEFT  # of the handles that are being called
         # Every task that is not done, with its number, oldest first. Strong references: asyncio's are weak,
         # and a task that waits for a future nobody else holds would be collected.
         self._tasks: dict[asyncio.Task[Any], int] = {}
-        # Tasks that ended with an error, oldest first: kept until somebody has looked at it, or the run ends.
-        self._failed: list[asyncio.Task[Any]] = []
+        # Those that ended with an error, oldest first: kept until somebody has looked at it, or the run ends.
+        self._failed = _NO_TASKS
         self._created = 0
         self._generators: list[AsyncGenerator[Any, Any]] | None = None
         self._outer: tuple[Any, Any] | None = None
@@ -201,6 +202,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 except BaseException:
                     self._ready[:0] = rest
                     raise
+        self._rest = _NOTHING_LEFT
 
     def has_ready(self) -> bool:
         """Whether callbacks wait to be called; after a query this means that the query woke something."""
@@ -233,7 +235,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             raise error
         if error is not None:
             if len(self._failed) & (len(self._failed) + 1) == 0:
-                # At one less than each power of two, forget those that are of no interest any more.
+                # At 0 and one less than each power of two, forget those that are of no interest any more.
                 self._failed = self.unseen_failures()
             self._failed.append(task)
 
@@ -292,8 +294,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Call ``callback(*args)`` when ``time()`` is ``when``; see ``call_later``."""
         if not isinstance(when, (int, float)) or not math.isfinite(when):
             raise ValueError(f"a time is a finite number of seconds, not {when!r}")
-        # Seconds since the epoch leave about 0.2 us of a float: without rounding, timeout(10) would ask
-        # for 10.000000238.
+        # Seconds since the epoch leave about 0.2 us of a float: timeout(10) would ask for 10.000000238.
         return self.call_later(round(when - self.time(), 6), callback, *args, context=context)
 
     def time(self) -> float:
@@ -427,7 +428,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 _Future.cancel(waiter)
             _Future.cancel(task)
         self._tasks.clear()
-        self._failed = []
+        self._failed = _NO_TASKS
         self._generators = None
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..journal import events as ev
 from ..journal.errors import PayloadError
 from ..journal.failures import safe_message
+from ..journal.fold import EMPTY
 from ..journal.payloads import Payload
 from .asyncio_forbidden import read_only
 from .continuation import RunEnds, continuing
@@ -43,8 +44,8 @@ class MessageHandlers:
 
     def __init__(self, run: WorkflowInstance) -> None:
         self._run = run
-        self.own: dict[tuple[str, str | None], HandlerDefinition] = {}
-        self._kept: dict[int, Delivery] = {}
+        self.own: dict[tuple[str, str | None], HandlerDefinition] = EMPTY
+        self._kept: dict[int, Delivery] = EMPTY
         self._queues: SignalQueues | None = None  # hardly any run waits for signals
         self.running = 0
         self.delivered = 0
@@ -82,9 +83,9 @@ class MessageHandlers:
                 f"this name, in a method of the class"
             )
         if fn is None:
-            self.own.pop((kind, name), None)
+            self.own = {key: own for key, own in self.own.items() if key != (kind, name)}
             return
-        self.own[kind, name] = own_handler(kind, name, fn, validator, definition.name)
+        self.own = {**self.own, (kind, name): own_handler(kind, name, fn, validator, definition.name)}
         if kind == "signal":
             for number, delivery in list(self._kept.items()):
                 event = delivery.event
@@ -108,7 +109,7 @@ class MessageHandlers:
         """Keep a signal for a handler that may come."""
         if len(self._kept) >= KEPT:
             raise UnknownHandlerError("signal", name, self._run._definition.name, self._names("signal"))
-        self._kept[delivery.number] = delivery
+        self.skip_kept(delivery)
         self._run._outputs.append(ev.SignalKept(delivery.number, name))
 
     def _names(self, kind: str) -> list[str]:
@@ -275,6 +276,8 @@ class MessageHandlers:
 
     def skip_kept(self, delivery: Delivery) -> None:
         """A signal was kept for later."""
+        if self._kept is EMPTY:
+            self._kept = {}
         self._kept[delivery.number] = delivery
 
     def skip_gone(self, number: int) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..journal import events as ev
 from ..journal.clock import Clock, SystemClock
+from ..journal.fold import EMPTY
 from ..journal.saga_events import CompensationEscalated
 from ..journal.step_events import StepAttemptFailed, StepCancelled, StepCompleted, StepFailed, StepStarted
 from .child_replay import COMMANDS, describe, identity
@@ -79,7 +80,7 @@ class Replay:
             if not count % LOOK and clock.steady() > end:
                 return False
         self.instance.replaying = False
-        self.instance.recorded = {}
+        self.instance.recorded = EMPTY
         self.instance.steps = None
         self.instance.places.clear()
         return True

@@ -444,12 +444,13 @@ class Shard:
 
     # --- effects: called once what caused them is durable
 
-    def closed(self, actor: WorkflowActor) -> None:
-        """A run's end is durable."""
+    def closed(self, actor: WorkflowActor, is_told: bool) -> None:
+        """A run's end is durable; ``is_told`` says that somebody has waited for it."""
         actor.withdraw_attempts()
         self.forget(actor)
         self.passivation.forget(actor)
-        self.closed_runs.keep(actor)
+        if not is_told or actor.queued:  # whoever was told it hardly asks again, and the journal can say
+            self.closed_runs.keep(actor)
 
     def purged(self, key: int) -> None:
         """A run is gone from the journal."""

@@ -136,6 +136,8 @@ def _upsert_memo(instance: WorkflowInstance, memo: Mapping[str, Any]) -> None:
 
 def remember(instance: WorkflowInstance, event: ev.MemoUpserted) -> None:
     """Let notes of the run have the values that it has decided."""
-    instance.memo.update(zip(event.names, event.memo, strict=False))
+    memo = dict(instance.memo)
+    memo.update(zip(event.names, event.memo, strict=False))
     for name in event.names[len(event.memo) :]:
-        instance.memo.pop(name, None)
+        memo.pop(name, None)
+    instance.memo = memo

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..journal import events as ev
 from ..journal.child_events import HEARD
 from ..journal.errors import PayloadDecodeError
+from ..journal.fold import EMPTY
 from ..journal.payloads import Payload, PayloadConverter
 from ..journal.step_events import StepCompleted, StepFailed
 from .answers import deliver_failure, deliver_result, fire_timer
@@ -142,9 +143,9 @@ class WorkflowInstance:
         self.pending: dict[int, CommandFuture] = {}
         self.timers: dict[int, DurableTimer] = {}
         self.places: dict[int, str] = {}  # of commands, while replaying
-        self.recorded: dict[int, ev.SideEffectRecorded] = {}  # of the turn that is replayed
+        self.recorded: dict[int, ev.SideEffectRecorded] = EMPTY  # of the turn that is replayed
         self.has_diverged = False  # it asked in replay for what the journal does not have
-        self.memo: dict[str, Payload] = {}
+        self.memo: dict[str, Payload] = EMPTY
         self.published: dict[str, int] | None = None  # sizes by key; most runs publish nothing
         self.handlers: MessageHandlers = MessageHandlers(self)
         self.is_crowded = False  # several events are delivered in this turn
@@ -231,7 +232,8 @@ class WorkflowInstance:
         started = deliveries[0].event
         assert isinstance(started, ev.WorkflowStarted)
         self.started = started
-        self.memo = dict(zip(started.memo_names, started.memo, strict=True))
+        if started.memo_names:
+            self.memo = dict(zip(started.memo_names, started.memo, strict=True))
         self.started_at = self.started_at or self.now
         args, _ = self._definition.codec.decode_args(self._converter, started.args)
         try:

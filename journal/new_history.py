@@ -38,7 +38,7 @@ class NewHistory(NamedTuple):
     size: int
     values: list[tuple[bytes, bytes]]
     outdated: bytes | None
-    samples: list[bytes]
+    samples: Sequence[bytes]
 
 
 def new_history(

@@ -17,13 +17,15 @@ from contextlib import suppress
 from time import perf_counter, sleep
 from typing import NamedTuple
 
-from .history_values import HistoryCodec
+from .history_values import SAMPLES, HistoryCodec
 from .new_history import NewHistory, new_history
 from .run_row import INDEX_BITS, unpacked
 from .store import Entry, JournalStore
 
 #: Bytes of entries held at a time; beyond that the runs at the end are left for the next time.
-MOST_BYTES = 32 << 20
+MOST_BYTES = 16 << 20
+#: Bytes that an entry takes in memory beside its body.
+ENTRY_BYTES = 200
 #: Entries in one read transaction.
 AT_ONCE = 16
 #: So many neighbouring records of the log are gone through together.
@@ -88,11 +90,12 @@ class ReadAhead:
 
     def left_out(self) -> list[int]:
         """Keys of the runs that were too much at a time, in order."""
-        return [run.key for run in self._wanted[len(self.found) :]]
+        return [run.key for run in self._wanted]
 
     def _work(self) -> None:
         try:
             self.found = self._histories(self._read())
+            self._wanted = self._wanted[len(self.found) :]
         except Exception as error:  # noqa: BLE001  (whoever takes the values gets it)
             self.error = error
         self.done.set()
@@ -114,10 +117,10 @@ class ReadAhead:
                     kept = entries.get(entry.run_key)
                     if kept is not None:
                         kept.append(entry)
-                        size += len(entry.body)
+                        size += len(entry.body) + ENTRY_BYTES
                 while size > MOST_BYTES and len(entries) > 1:
                     entries = dict(list(entries.items())[: len(entries) // 2])
-                    size = sum(len(entry.body) for kept in entries.values() for entry in kept)
+                    size = sum(len(entry.body) + ENTRY_BYTES for kept in entries.values() for entry in kept)
         return entries
 
     def _in_order(self) -> Iterator[list[int]]:
@@ -135,9 +138,10 @@ class ReadAhead:
             yield sorted(blocks.pop(number))
 
     def _histories(self, entries: dict[int, list[Entry]]) -> list[NewHistory]:
-        found = []
-        for run, (key, kept) in zip(self._wanted, entries.items(), strict=False):
+        found: list[NewHistory] = []
+        for run in self._wanted[: len(entries)]:
             self._rest()
             with self._store.view() as tables:
-                found.append(new_history(tables, self._codec, key, kept, is_new=run.is_new))
+                new = new_history(tables, self._codec, run.key, entries.pop(run.key), is_new=run.is_new)
+            found.append(new if len(found) < SAMPLES else new._replace(samples=()))
         return found

@@ -8,6 +8,7 @@ only; ids that are reserved by a turn on its way to the disk are the runtime's b
 from __future__ import annotations
 
 import logging
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from .history_values import HistoryCodec
 from .request_ids import RequestIds
 from .run_history import apply_newer, decoded, history_entries, log_entries, moved_state, read_history
 from .run_repair import LostRunError, remade_row
-from .run_row import INDEX_BITS, RunRow
+from .run_row import INDEX_BITS, NOWHERE, RunRow
 from .run_status import CLOSED, flagged_status
 from .store import HAS_BLOBS, STARTS_RUN, Entry, JournalStore, Tables
 from .stored_runs import read_row, stored_row
@@ -40,7 +41,7 @@ class RunIndex:
     Attributes:
         rows: The overlay: runs that the log knows more of than the tables, and those in use; by key.
         by_workflow_id: The newest run in the overlay of each workflow id.
-        by_run_id: Each run of the overlay.
+        older_runs: The others by run id: hardly any, mostly.
         requests: What request ids have become.
         counts: How many runs the table of runs has, by type and status.
         totals: How many runs there are, by type and status.
@@ -57,7 +58,7 @@ class RunIndex:
         self._store = store
         self.rows: dict[int, RunRow] = {}
         self.by_workflow_id: dict[str, RunRow] = {}
-        self.by_run_id: dict[str, RunRow] = {}
+        self.older_runs: dict[str, RunRow] = {}
         self.requests = RequestIds(store)
         self.counts: dict[tuple[str, str], int] = {}
         self.totals: Counter[tuple[str, str]] = Counter()
@@ -111,12 +112,16 @@ class RunIndex:
                     continue
             if sequence <= row.through:
                 continue  # what the histories have already
-            locations = row._locations
-            locations.append(number)
-            if len(locations) == 1:
+            places = row._places
+            if type(places) is array:
+                places.append(number)
+                if len(places) == CROWD:
+                    self.crowded.append(key)
+            elif places == NOWHERE:
+                row._places = number
                 self.returned += bool(row.stored_status)
-            elif len(locations) == CROWD:
-                self.crowded.append(key)
+            else:
+                row._places = array("Q", (places, number))  # type: ignore[arg-type]
 
     def begin(self, counts: dict[tuple[str, str], int]) -> None:
         """Begin with the runs that the tables have."""
@@ -143,15 +148,17 @@ class RunIndex:
     def _insert(self, row: RunRow) -> None:
         self.rows[row.key] = row
         self._count(row, 1)
-        before = self.by_workflow_id.get(row.workflow_id)
-        if before is None or before.key < row.key:
+        newest = self.by_workflow_id.get(row.workflow_id)
+        if newest is not None and newest is not row:
+            older = newest if newest.key < row.key else row
+            self.older_runs[older.run_id] = older
+        if newest is None or newest.key < row.key:
             self.by_workflow_id[row.workflow_id] = row
-        self.by_run_id[row.run_id] = row
 
     def logged(self) -> list[int]:
         """Keys of the runs with entries in the log that are not moved, the highest one first."""
         # All at once on the loop, so no call for each; and nearly in order already.
-        return sorted([key for key, row in self.rows.items() if row._locations], reverse=True)
+        return sorted([key for key, row in self.rows.items() if row._places != NOWHERE], reverse=True)
 
     def adopt(self, key: int) -> RunRow:
         """Take a run of the tables into the overlay.
@@ -185,8 +192,8 @@ class RunIndex:
                 self._count(row, -1)
             if self.by_workflow_id.get(row.workflow_id) is row:
                 del self.by_workflow_id[row.workflow_id]
-            if self.by_run_id.get(row.run_id) is row:
-                del self.by_run_id[row.run_id]
+            elif self.older_runs.get(row.run_id) is row:
+                del self.older_runs[row.run_id]
 
     # --- finding runs
 
@@ -228,7 +235,9 @@ class RunIndex:
         Raises:
             JournalCorruptError: A run of the id has neither a row nor a history that is whole.
         """
-        row = self.by_workflow_id.get(workflow_id) if run_id is None else self.by_run_id.get(run_id)
+        row = self.by_workflow_id.get(workflow_id)
+        if run_id is not None and (row is None or row.run_id != run_id):
+            row = self.older_runs.get(run_id)
         if row is not None:
             return row if row.workflow_id == workflow_id else None
         if not self.counts:

@@ -15,6 +15,8 @@ from .store import Location
 #: A location is packed into one number: commit sequence, then index of the entry.
 INDEX_BITS = 24
 _INDEX_MASK = (1 << INDEX_BITS) - 1
+#: The place of the only entry of a run that has none.
+NOWHERE = -1
 
 
 def unpacked(places: Iterable[int]) -> list[Location]:
@@ -49,7 +51,8 @@ class RunRow(
     stored_status: str = ""
     wake: int = 0
     parent_id: str = ""
-    _locations: array[int] = msgspec.field(default_factory=lambda: array("Q"))
+    # One entry alone, as most idle runs have it, is a number: an array takes 112 bytes.
+    _places: int | array[int] = NOWHERE
 
     @property
     def is_closed(self) -> bool:
@@ -58,26 +61,36 @@ class RunRow(
 
     def below(self, sequence: int) -> int:
         """How many of its entries in the log are in commit records below ``sequence``."""
-        return bisect_left(self._locations, sequence << INDEX_BITS)
+        places = self._places
+        if type(places) is array:
+            return bisect_left(places, sequence << INDEX_BITS)
+        return int(NOWHERE < places < sequence << INDEX_BITS)  # type: ignore[operator]
 
     def packed(self, count: int | None = None) -> array[int]:
         """Where its first ``count`` entries in the log are, all by default, each packed into one number."""
-        return self._locations[:count]
+        places = self._places
+        if type(places) is array:
+            return places[:count]
+        return array("Q", (places,) if places != NOWHERE and count != 0 else ())  # type: ignore[arg-type]
 
     def located(self, count: int | None = None) -> list[Location]:
         """The same, as they are read."""
-        return unpacked(self._locations[:count])
+        return unpacked(self.packed(count))
 
     def sequence(self, position: int) -> int:
         """The commit record of its entry at this position in the log."""
-        return self._locations[position] >> INDEX_BITS
+        places = self._places
+        place: int = places[position] if type(places) is array else places  # type: ignore[assignment]
+        return place >> INDEX_BITS
 
     def moved(self, count: int) -> None:
         """The first ``count`` locations are in the histories now."""
-        del self._locations[:count]
+        rest = self.packed()[count:]
+        self._places = rest if len(rest) > 1 else rest[0] if rest else NOWHERE
 
     def __len__(self) -> int:
-        return len(self._locations)
+        places = self._places
+        return len(places) if type(places) is array else int(places != NOWHERE)
 
     def __bool__(self) -> bool:
         return True

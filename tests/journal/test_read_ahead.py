@@ -84,7 +84,7 @@ def test_the_thread_gives_others_a_turn_and_goes_on_for_longer_when_it_is_late(s
 
     def pauses_of(*, is_late):
         reading = ReadAhead(store, HistoryCodec(), WANTED, here=True)
-        reading._rests, reading.is_late = True, is_late
+        reading._wanted, reading._rests, reading.is_late = WANTED, True, is_late
         monkeypatch.setattr(read_ahead, "sleep", pauses.append)
         pauses.clear()
         reading._work()

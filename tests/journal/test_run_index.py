@@ -74,7 +74,7 @@ def start(name, run):
 def test_a_run_is_found_by_key_by_workflow_id_and_by_run_id():
     book = Book()
     book.commit((1, start("a", "r1"), 10), (2, start("b", "r2"), 10))
-    assert book.index.by_workflow_id["a"] is book.index.by_run_id["r1"] is book.index.rows[1]
+    assert book.index.by_workflow_id["a"] is book.index.find("a", "r1") is book.index.rows[1]
     assert not book.index.rows[1].is_closed
 
 
@@ -83,7 +83,7 @@ def test_the_newest_run_of_an_id_is_found_and_every_one_by_its_request():
     book.commit((1, start("a", "r1"), 10))
     book.commit((1, ev.Turn((), (ev.WorkflowTerminated(),)), 20), (2, start("a", "r2"), 20))
     newest = book.index.by_workflow_id["a"]
-    before = book.index.by_run_id["r1"]
+    before = book.index.older_runs["r1"]
     assert (newest.run_id, newest.status) == ("r2", "running")
     assert (before.status, before.closed_at) == ("terminated", 20)
     book.commit((3, ev.Turn((ev.WorkflowStarted("a", "r3", "T", request_id="q"),)), 30))
