@@ -363,6 +363,26 @@ class Messenger:
         actor = (current_run if follow_runs else Shard.find)(shard, ref.workflow_id, ref.run_id)
         if actor.state.started.chain is None:  # later runs may be of another type
             self._check_type(ref, actor)
+        return await self._outcome_of(actor, ref._definition, seconds, on_stall, follow_runs=follow_runs)
+
+    async def outcome(self, actor: WorkflowActor) -> Any:
+        """The result of a run that was just started, as of ``result``."""
+        shard = self._open()
+        hint = actor.definition
+        if actor.state.outcome is not None or shard.actors.get(actor.key) is not actor:
+            actor = current_run(shard, actor.workflow_id, actor.run_id)
+        return await self._outcome_of(actor, hint)
+
+    async def _outcome_of(
+        self,
+        actor: WorkflowActor,
+        hint: WorkflowDefinition | None,
+        seconds: float | None = None,
+        on_stall: OnStall = "raise",
+        *,
+        follow_runs: bool = True,
+    ) -> Any:
+        shard = actor.shard
         future: asyncio.Future[Any] = (
             ChainReply(loop=shard.loop) if follow_runs else shard.loop.create_future()
         )
@@ -390,7 +410,9 @@ class Messenger:
                         holder.result_waiters.remove(waiter)
         if follow_runs and next_run(actor.state.outcome) is not None:
             actor = last_run(self._open(), actor)
-        return self._outcome(actor, await plain_event(actor, outcome), ref._definition)
+        if shard.coder is not None:
+            outcome = await plain_event(actor, outcome)
+        return self._outcome(actor, outcome, hint)
 
     def _outcome(self, actor: WorkflowActor, outcome: ev.Outcome, hint: WorkflowDefinition | None) -> Any:
         result = result_of(outcome, actor.workflow_id, actor.run_id, self._converter)

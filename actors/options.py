@@ -393,7 +393,7 @@ def check_option_names(what: str, options: Mapping[str, Any], kind: type, *more:
     Raises:
         TypeError: One is unknown.
     """
-    unknown = options.keys() - kind.__annotations__.keys()
+    unknown = options and options.keys() - kind.__annotations__.keys()
     if not unknown:
         return
     if "args" in unknown:

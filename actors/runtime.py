@@ -64,6 +64,7 @@ from .start_options import NOTHING, carried
 from .starting import start_run
 from .turn_guard import Guard, install_guards
 from .typing import R, Ts, W, WorkflowClass
+from .workflow_actor import WorkflowActor
 
 
 class Runtime(OwnActivityAccess, JournalAccess):
@@ -361,6 +362,13 @@ class Runtime(OwnActivityAccess, JournalAccess):
         options: dict[str, Any],
         headers: tuple[Header, ...] = (),
     ) -> WorkflowHandle[Any, Any]:
+        actor = await self._started(workflow, args, options, headers)
+        return WorkflowHandle(self._messenger, actor.workflow_id, actor.run_id, actor.definition)
+
+    async def _started(
+        self, workflow: Any, args: Sequence[Any], options: dict[str, Any], headers: tuple[Header, ...] = ()
+    ) -> WorkflowActor:
+        """Start a workflow; returns its run once that is durable."""
         shard = self._open()
         definition = self._registry.workflow(workflow)
         check_option_names("start", options, StartOptions)
@@ -389,10 +397,7 @@ class Runtime(OwnActivityAccess, JournalAccess):
             headers=headers,
         )
         await durable
-        handle: WorkflowHandle[Any, Any] = WorkflowHandle(
-            self._messenger, workflow_id, actor.run_id, definition
-        )
-        return handle
+        return actor
 
     @overload
     async def execute(
@@ -407,9 +412,8 @@ class Runtime(OwnActivityAccess, JournalAccess):
     async def execute(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         """Start a workflow and wait for its result: ``spawn`` and ``result`` in one."""
         if self._clients is None:
-            handle = await self._start_workflow(workflow, args, options)
-        else:
-            handle = await self.spawn(workflow, *args, **options)
+            return await self._messenger.outcome(await self._started(workflow, args, options))
+        handle = await self.spawn(workflow, *args, **options)
         return await handle.result()
 
     @overload

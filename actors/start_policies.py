@@ -9,6 +9,8 @@ from .options import IfClosed, IfRunning
 
 Decision = Literal["start", "attach", "replace", "refuse"]
 
+_RUNNING = get_args(IfRunning)
+_CLOSED = get_args(IfClosed)
 _UNSUCCESSFUL = frozenset(["failed", "cancelled", "terminated", "timed_out"])
 
 
@@ -41,9 +43,8 @@ def check(if_running: str, if_closed: str) -> None:
     Raises:
         ValueError: Names the option and its words.
     """
-    for name, value, words in (
-        ("if_running", if_running, get_args(IfRunning)),
-        ("if_closed", if_closed, get_args(IfClosed)),
-    ):
+    if if_running in _RUNNING and if_closed in _CLOSED:  # at each start: no loop for that
+        return
+    for name, value, words in (("if_running", if_running, _RUNNING), ("if_closed", if_closed, _CLOSED)):
         if value not in words:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}, not {value!r}")

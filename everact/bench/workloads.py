@@ -21,7 +21,7 @@ STEPS = 20
 START_TO_RESULT_MS = 0.2  # beyond each of two bare commits
 WORKFLOWS_PER_S = 10_000
 STEPS_PER_S = 15_000
-STEP_ALONE_MS = 0.25  # beyond one bare commit
+STEP_ALONE_MS = 0.15  # beyond one bare commit
 COMMITS = {"W1": 2, "W2": 0.05}  # per workflow: one at a time, and loaded
 
 LMDB = "LMDB appends, same bytes"
