@@ -4,7 +4,8 @@ To take a message in is to journal what its run receives, in the transaction tha
 code of users runs here: it has its turns afterwards, as with everything that was received first (R1).
 
 A run that cannot take anything in just now (what a turn of it decided is on its way through slow payload codecs) has
-its messages kept back, in order, and holds up nobody else's. So has one that is damaged, until the journal is mended.
+its messages kept back, in order, and holds up nobody else's. Those for a run that is damaged are also *put aside* in
+the journal, as is what cannot be read: the outbox empties, and they are tried again, now and then and at each start.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..journal.errors import JournalCorruptError, JournalError
 from ..journal.fault_points import fault_point
-from ..journal.outbox import Damaged, Message, Post, Taken, taken_of
+from ..journal.outbox import (
+    Aside,
+    Damaged,
+    Message,
+    Post,
+    Taken,
+    aside_message,
+    put_aside,
+    row_of,
+    taken_of,
+)
 from ..journal.run_messages import StartRun, decode_message
 from .receiving import NotNowError, Receiving
 from .sending import post_of
@@ -44,6 +55,7 @@ class Courier:
         self._waiting: deque[Message | Damaged] = deque()
         self._kept: dict[str, deque[Message]] = {}
         self._damaged: set[str] = set()
+        self._aside: set[int] = set()
         self._read_to = 0
         self._is_behind = False
         self._is_stopped = False
@@ -61,6 +73,9 @@ class Courier:
         self._receiving.forget()
         with self._shard.store.view() as tables:
             self._taken = taken_of(tables, self._shard.number)
+            aside = put_aside(tables)
+        self._aside = {one.sequence for one in aside}
+        self._waiting.extend(map(aside_message, aside))  # first: nothing for their runs was taken in since
         self._read_to = self._taken.watermark
         self._is_behind = True
         self._read()
@@ -150,7 +165,6 @@ class Courier:
 
     def _take(self, message: Message | Damaged) -> None:
         """Take one message in: it is applied, refused, kept back or put aside."""
-        shard = self._shard
         if isinstance(message, Damaged):
             self._put_aside(message.sequence, message.row, message.error)
             return
@@ -159,30 +173,62 @@ class Courier:
         try:
             body = decode_message(message.body)
             workflow_id = body.started.workflow_id if isinstance(body, StartRun) else body.workflow_id
+            if workflow_id in self._kept:
+                self._keep(message, workflow_id)
+                return
             self._receiving.take(message, body, self._kept)
         except NotNowError:
-            self._kept.setdefault(workflow_id, deque()).append(message)
+            self._keep(message, workflow_id)
         except JournalCorruptError as error:  # of that run, which keeps nobody else's out
-            self._kept.setdefault(workflow_id, deque()).append(message)
             if workflow_id not in self._damaged:
                 self._damaged.add(workflow_id)
-                text = "messages to workflow %r wait, it is damaged (`everact journal verify` names all of it): %s"
+                text = (
+                    "messages to workflow %r are put aside in the journal, it is damaged "
+                    "(`everact journal verify` names all of it): %s"
+                )
                 log.error(text, workflow_id, error)  # noqa: TRY400  (the message says it all)
+            self._keep(message, workflow_id)
         except (JournalError, OSError):
             raise
         except Exception as error:  # noqa: BLE001  (undecodable, or ours: the others go on)
-            self._put_aside(message.sequence, message.body, error)
-            post_of(shard, shard.writer.open).senders.append(message.run_key)
+            self._put_aside(message.sequence, row_of(message.run_key, message.body), error, message.run_key)
+        else:
+            self._damaged.discard(workflow_id)
+            self._is_taken(message)
 
-    def _put_aside(self, sequence: int, body: bytes, error: Any) -> None:
-        """A message that cannot be read is nobody's: it is kept for people, and the others go on."""
+    def _is_taken(self, message: Message) -> None:
         shard = self._shard
+        post = post_of(shard, shard.writer.open)
+        if message.sequence in self._aside:  # its number was, long ago
+            self._aside.discard(message.sequence)
+            post.resumed.append((shard.number, message.sequence))
+        else:
+            post.taken.setdefault(shard.number, []).append(message.sequence)
+            post.senders.append(message.run_key)
+
+    def _keep(self, message: Message, workflow_id: str) -> None:
+        """Keep a message back for later; also in the journal when nobody knows how much later."""
+        self._kept.setdefault(workflow_id, deque()).append(message)
+        if workflow_id in self._damaged and message.sequence not in self._aside:
+            self._write_aside(message.sequence, row_of(message.run_key, message.body), message.run_key)
+
+    def _put_aside(self, sequence: int, row: bytes, error: Any, run_key: int | None = None) -> None:
+        """A message that cannot be read is nobody's: it is kept for people, and the others go on."""
         log.error(
-            "message %d between runs cannot be taken in, and is put aside in the journal: %s: %s",
+            "message %d between runs cannot be taken in, and is put aside in the journal "
+            "(`everact journal messages` shows it): %s: %s",
             sequence,
             type(error).__name__,
             error,
         )
+        if sequence not in self._aside:
+            self._write_aside(sequence, row, run_key)
+
+    def _write_aside(self, sequence: int, row: bytes, run_key: int | None) -> None:
+        shard = self._shard
+        self._aside.add(sequence)
         post = post_of(shard, shard.writer.open)
         post.taken.setdefault(shard.number, []).append(sequence)
-        post.undeliverable.append((shard.number, sequence, body))
+        post.aside.append(Aside(shard.number, sequence, row))
+        if run_key is not None:
+            post.senders.append(run_key)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..journal import child_events as ce
 from ..journal import events as ev
-from ..journal.errors import EveractError
+from ..journal.errors import EveractError, JournalCorruptError
 from ..journal.event_base import ParentRecord
 from ..journal.outbox import Message
 from ..journal.run_messages import Answer, RunMessage, StartRun, ToRun
@@ -30,7 +30,7 @@ from .controls import BACKLOG
 from .errors import UnknownHandlerError
 from .options import IfClosed, IfRunning
 from .restarts import hold_until_begin
-from .sending import post_of, send
+from .sending import send
 from .stalls import hold_unregistered
 from .start_policies import decide
 from .succession import current_run
@@ -83,10 +83,6 @@ class Receiving:
                 self._to_run(message, body, kept)
             case Answer():
                 self._answer(message, body, kept)
-        shard = self._shard
-        post = post_of(shard, shard.writer.open)
-        post.taken.setdefault(shard.number, []).append(message.sequence)
-        post.senders.append(message.run_key)
 
     def flush(self) -> None:
         """Write what the last run has received."""
@@ -216,7 +212,13 @@ class Receiving:
         event: Any = body.event
         if not isinstance(event, ce.HEARD):
             raise ValueError(f"no run hears of a {type(event).__name__}")  # noqa: TRY004  (the message's fault)
-        actor = self._find(body.workflow_id, body.run_id, kept)
+        try:
+            actor = self._find(body.workflow_id, body.run_id, kept)
+        except JournalCorruptError:
+            row = self._shard.index.find(body.workflow_id, body.run_id)
+            if row is None or not row.is_closed:
+                raise
+            return  # what is damaged of it is not needed: it has ended
         if actor is None or actor.is_closed:
             return
         state = actor.state

@@ -4,6 +4,9 @@ Each destination shard has a sequence of its own. A message is a row of the tabl
 it; the receiver commits up to which number it has taken in all messages, its *watermark*, and those that it has taken
 in *ahead* of one for a run that could not take it yet, in the transaction that applies them. So what is sent again is
 known. Numbers are never used twice.
+
+A message that cannot be taken in for long, as it cannot be read or its run is damaged, is *put aside*: its number
+counts as taken in, so that the outbox empties, and its row is kept among the facts until it can be taken in after all.
 """
 
 from __future__ import annotations
@@ -52,6 +55,20 @@ class Damaged(NamedTuple):
     sequence: int
     row: bytes
     error: JournalCorruptError
+
+
+class Aside(NamedTuple):
+    """A message that was put aside.
+
+    Attributes:
+        source: Number of the shard that has sent it.
+        sequence: Its number there.
+        row: As it stood in the outbox.
+    """
+
+    source: int
+    sequence: int
+    row: bytes
 
 
 class Outbox:
@@ -121,13 +138,15 @@ class Outbox:
 def write_messages(changes: Changes, messages: Iterable[Message]) -> None:
     """Put messages into the outbox, in the transaction of the turns that send them."""
     rows = [
-        (
-            PAIR.pack(message.destination, message.sequence),
-            sealed(NUMBER.pack(message.run_key) + message.body),
-        )
+        (PAIR.pack(message.destination, message.sequence), row_of(message.run_key, message.body))
         for message in messages
     ]
     changes.put(Table.OUTBOX, sorted(rows))
+
+
+def row_of(run_key: int, body: bytes) -> bytes:
+    """What the outbox holds of a message."""
+    return sealed(NUMBER.pack(run_key) + body)
 
 
 def acknowledge(changes: Changes, destination: int, sequence: int) -> None:
@@ -215,17 +234,19 @@ class Post:
         number: Of the shard that commits; what it takes from itself is acknowledged at once.
         sent: Messages of its turns.
         taken: Numbers of the messages that its turns have taken in, by source shard.
-        undeliverable: Messages that cannot be read, which are put aside.
+        aside: Messages that are put aside; their numbers are in ``taken`` too.
+        resumed: Messages that were put aside and are taken in after all, by source shard and number.
         senders: Runs whose messages were taken in, one for each message.
     """
 
-    __slots__ = ("number", "senders", "sent", "taken", "undeliverable")
+    __slots__ = ("aside", "number", "resumed", "senders", "sent", "taken")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.sent: list[Message] = []
         self.taken: dict[int, list[int]] = {}
-        self.undeliverable: list[tuple[int, int, bytes]] = []
+        self.aside: list[Aside] = []
+        self.resumed: list[tuple[int, int]] = []
         self.senders: list[int] = []
 
     def __call__(self, changes: Changes) -> None:
@@ -239,17 +260,29 @@ class Post:
             taken = take(changes, source, sequences)
             if source == self.number:
                 acknowledge(changes, source, taken.watermark)
-        for source, sequence, body in self.undeliverable:
-            changes.put(Table.FACTS, [(_ASIDE + PAIR.pack(source, sequence), body)])
+        for source, sequence, row in self.aside:
+            changes.put(Table.FACTS, [(_ASIDE + PAIR.pack(source, sequence), row)])
+        # Behind those that this very commit puts aside: one may be of both.
+        changes.delete(Table.FACTS, [_ASIDE + PAIR.pack(*which) for which in self.resumed])
         fault_point("outbox.written")
 
 
-def put_aside(tables: Tables) -> list[tuple[int, int, bytes]]:
-    """Messages that could not be read: source shard, number, and what was stored."""
+def put_aside(tables: Tables) -> list[Aside]:
+    """Messages that were put aside, in the order in which they were sent."""
     stop = _ASIDE + b"\xff" * PAIR.size
-    return [
-        (*PAIR.unpack_from(key, len(_ASIDE)), value) for key, value in tables.scan(Table.FACTS, _ASIDE, stop)
-    ]
+    found: list[Aside] = []
+    for key, row in tables.scan(Table.FACTS, _ASIDE, stop):
+        source, sequence = PAIR.unpack_from(key, len(_ASIDE))
+        found.append(Aside(source, sequence, row))
+    return found
+
+
+def aside_message(aside: Aside) -> Message | Damaged:
+    """A message that was put aside, as it would come from the outbox."""
+    try:
+        return message_of(PAIR.pack(aside.source, aside.sequence), aside.row)
+    except JournalCorruptError as error:
+        return Damaged(aside.sequence, aside.row, error)
 
 
 def _number(tables: Tables, kind: bytes, shard: int) -> int:

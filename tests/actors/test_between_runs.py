@@ -1,6 +1,8 @@
 """Messages between runs that come to runs in unusual states: not begun, in the middle of a chain, purged, damaged."""
 
 import asyncio
+import itertools
+from contextlib import nullcontext, suppress
 
 import pytest
 from support.clock import ManualClock
@@ -9,9 +11,17 @@ from support.hosting import hosted, settled, tick, until
 
 from everact import workflow
 from everact.actors import courier as courier_module
-from everact.exceptions import ChildWorkflowError, ExternalWorkflowError
+from everact.exceptions import (
+    ChildWorkflowError,
+    CommitUnknownError,
+    ExternalWorkflowError,
+    JournalCorruptError,
+    WorkflowClosedError,
+)
 from everact.journal import compaction
+from everact.journal.fault_points import armed
 from everact.journal.memory_store import MemoryJournal, MemoryStore
+from everact.journal.outbox import put_aside
 from everact.journal.tables import NUMBER, Table
 
 
@@ -186,7 +196,152 @@ async def test_a_damaged_run_holds_up_no_messages_but_its_own(caplog):
         assert len(runtime._shard.courier._kept["damaged"]) == 2
         runtime._shard.courier._try_again()
         assert await runtime.execute(Canceller, "nobody", "") == "WorkflowNotFoundError"
-    assert sum("messages to workflow 'damaged' wait, it is damaged" in text for text in caplog.messages) == 1
+    what = "messages to workflow 'damaged' are put aside in the journal, it is damaged (`everact journal verify` names"
+    assert sum(what in text for text in caplog.messages) == 1
+
+
+async def test_messages_to_a_damaged_run_are_put_aside_and_arrive_in_order_once_it_is_mended():
+    journal = MemoryJournal()
+    async with hosted(journal, Patient) as runtime:
+        await runtime.spawn(Patient, 0, 4, [], id="damaged")
+        await moved(runtime)
+    tables = (Table.RUNS, Table.OPEN, Table.HISTORIES)
+    damage(journal, 1, *tables)
+    async with hosted(journal, Patient, Talker) as runtime:
+        talker = await runtime.spawn(Talker, ["one", "two"], id="first")
+        await until(lambda: len(aside(runtime)) == 2)
+        assert waiting(runtime) == []
+        await talker.terminate()
+        await settled(runtime)
+        assert await runtime.purge(workflow_id="first") == 1  # what it has sent is safe without it
+    async with hosted(journal, Patient, Talker) as runtime:  # still damaged
+        await runtime.spawn(Talker, ["three"], id="second")
+        await until(lambda: len(aside(runtime)) == 3)
+        assert waiting(runtime) == []
+        assert [message.sequence for message in aside(runtime)] == [1, 2, 3]
+    damage(journal, 1, *tables)  # the same bytes again: mended
+    async with hosted(journal, Patient, Talker) as runtime:
+        assert await runtime.execute(Talker, ["four"], id="third") == 1
+        assert await runtime.ref("damaged").result() == ["one", "two", "three", "four"]
+        assert await runtime.ref("second").result() == 1
+        await settled(runtime)
+        assert (aside(runtime), waiting(runtime)) == ([], [])
+
+
+async def test_messages_that_were_put_aside_arrive_while_the_runtime_is_open_when_the_run_can_be_read_again():
+    journal = MemoryJournal()
+    async with hosted(journal, Patient) as runtime:
+        await runtime.spawn(Patient, 0, 2, [], id="damaged")
+        await moved(runtime)
+    async with hosted(journal, Patient, Talker) as runtime:
+        shard = runtime._shard
+        courier, find = shard.courier, shard.index.find
+        shard.newest.clear()
+        shard.actors.clear()
+
+        def damaged(workflow_id, run_id=None):
+            if workflow_id == "damaged":
+                raise JournalCorruptError("a row")
+            return find(workflow_id, run_id)
+
+        shard.index.find = damaged
+        talker = await runtime.spawn(Talker, ["one", "two"])
+        await until(lambda: len(aside(runtime)) == 2)
+        assert courier._timer is not None
+        shard.index.find = find
+        courier._cancel_timer()
+        courier._try_again()
+        assert await talker.result() == 2
+        assert await runtime.ref("damaged").result() == ["one", "two"]
+        await settled(runtime)
+        assert (aside(runtime), waiting(runtime), courier._damaged) == ([], [], set())
+
+
+@pytest.mark.parametrize("mended", [False, True], ids=["putting aside", "taking in"])
+@pytest.mark.parametrize("point", ["outbox.apply.before", "outbox.written", "journal.commit.after"])
+async def test_after_a_failed_commit_what_was_put_aside_arrives_once(point, mended):
+    class Broken(Exception):
+        pass
+
+    tables = (Table.RUNS, Table.OPEN, Table.HISTORIES)
+    has_failed = []
+    for at in range(1, 7):
+        passes = itertools.count(1)
+
+        def fail(passes=passes, at=at):
+            if next(passes) == at:
+                has_failed.append(at)
+                raise Broken
+
+        journal = MemoryJournal()
+        async with hosted(journal, Patient) as runtime:
+            await runtime.spawn(Patient, 0, 3, [], id="damaged")
+            await moved(runtime)
+        damage(journal, 1, *tables)
+        with nullcontext() if mended else armed(point, fail):
+            async with hosted(journal, Patient, Talker) as runtime:
+                for _ in range(2):  # once more, if the first one failed
+                    with suppress(CommitUnknownError):
+                        await runtime.spawn(Talker, ["one", "two"], id="talker", if_running="attach")
+                await until(lambda: len(aside(runtime)) == 2 and not waiting(runtime))
+        damage(journal, 1, *tables)
+        with armed(point, fail) if mended else nullcontext():
+            async with hosted(journal, Patient, Talker) as runtime:
+                await until(lambda: not aside(runtime))
+                while True:
+                    with suppress(CommitUnknownError):
+                        assert await runtime.ref("talker").result() == 2
+                        break
+                with suppress(CommitUnknownError):
+                    await runtime.ref("damaged", Patient).signal(Patient.hear, "three", request_id="three")
+                with suppress(CommitUnknownError, WorkflowClosedError):
+                    await runtime.ref("damaged", Patient).signal(Patient.hear, "three", request_id="three")
+                while True:
+                    with suppress(CommitUnknownError):
+                        assert await runtime.ref("damaged").result() == ["one", "two", "three"]
+                        break
+                await settled(runtime)
+                assert (aside(runtime), waiting(runtime)) == ([], [])
+    assert has_failed
+
+
+async def test_news_for_an_ended_run_whose_history_is_damaged_holds_up_nothing():
+    journal = MemoryJournal()
+    async with hosted(journal, Patient, Parting) as runtime:
+        await runtime.execute(Parting, id="parting")
+        await moved(runtime)
+    key = 1
+    damage(journal, key, Table.HISTORIES)
+    async with hosted(journal, Patient, Parting) as runtime:
+        await runtime.ref("child", Patient).signal(Patient.hear, "go")
+        assert await runtime.ref("child").result() == ["go"]
+        await settled(runtime)
+        assert (aside(runtime), waiting(runtime)) == ([], [])
+
+
+def aside(runtime):
+    with runtime._shard.store.view() as tables:
+        return put_aside(tables)
+
+
+def waiting(runtime):
+    return runtime._shard.outbox.pending(0)
+
+
+@workflow.defn
+class Talker:
+    @workflow.run
+    async def run(self, words: list[str]) -> int:
+        patient = workflow.get_external_workflow_handle("damaged", Patient)
+        await asyncio.gather(*(patient.signal(Patient.hear, word) for word in words))
+        return len(words)
+
+
+@workflow.defn
+class Parting:
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.start_child_workflow(Patient, 0, 1, [], id="child", parent_close_policy="abandon")
 
 
 async def test_a_child_gets_the_id_of_an_ended_run_that_is_damaged():

@@ -5,13 +5,16 @@ import pytest
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryStore
 from everact.journal.outbox import (
+    Aside,
     Damaged,
     Message,
     Outbox,
     Post,
     Taken,
     acknowledge,
+    aside_message,
     put_aside,
+    row_of,
     take,
     taken_of,
     watermark,
@@ -131,8 +134,29 @@ def test_a_damaged_message_comes_as_that_and_can_be_put_aside(store):
     assert Outbox(store).has_sent(7)
     post = Post(0)
     post.taken = {0: [1, 2, 3]}
-    post.undeliverable = [(0, 2, damaged.row)]
+    post.aside = [Aside(0, 2, damaged.row)]
     commit(store, post)
     with store.view() as tables:
-        assert put_aside(tables) == [(0, 2, b"\0" * 20)]
+        (aside,) = put_aside(tables)
+    assert aside == (0, 2, b"\0" * 20)
+    assert aside_message(aside).row == damaged.row
     assert outbox.pending(0) == []
+
+
+def test_what_was_put_aside_is_gone_once_it_is_taken_in(store):
+    outbox = Outbox(store)
+    one, two = send(store, outbox, (0, 7, b"a"), (0, 7, b"b"))
+    post = Post(0)
+    post.taken = {0: [1, 2]}
+    post.aside = [Aside(0, m.sequence, row_of(m.run_key, m.body)) for m in (one, two)]
+    commit(store, post)
+    with store.view() as tables:
+        assert [aside_message(aside) for aside in put_aside(tables)] == [one, two]
+    assert not Outbox(store).has_sent(7)
+    post = Post(0)
+    post.resumed = [(0, 1)]
+    post.aside = [Aside(0, 1, b"in the same commit")]
+    commit(store, post)
+    with store.view() as tables:
+        assert [aside.sequence for aside in put_aside(tables)] == [2]
+        assert taken_of(tables, 0) == Taken(2)
