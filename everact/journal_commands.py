@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from io import RawIOBase
@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from .import_file import Documents
+
 if TYPE_CHECKING:
     from .journal.lmdb_store import LmdbStore
+    from .journal.messages_under_way import UnderWay
     from .journal.salvage import Progress
     from .journal.stats import RunSize, Stats
     from .journal.verify import Report
@@ -97,19 +100,29 @@ def export(
 ) -> None:
     """Write runs as JSON, one a line. Damaged runs are left out and named, and the exit code is then 1."""
     from .journal.export import LeftOut, export_runs  # noqa: PLC0415
+    from .journal.importing import is_message  # noqa: PLC0415
     from .journal.salvage import Damage  # noqa: PLC0415
 
     if as_json and output is None:
         raise typer.BadParameter("--json needs --output: the runs themselves go to standard output")
     left_out: list[LeftOut] = []
     damage: list[Damage] = []
-    runs = 0
+    moved: list[bool] = []
+    runs = messages = 0
     with _reading(journal) as store, _output(output) as write, _progress("exporting") as progress:
         for document in export_runs(
-            store, frozenset(ids or ()), left_out=left_out.append, damaged=damage.append, progress=progress
+            store,
+            frozenset(ids or ()),
+            left_out=left_out.append,
+            damaged=damage.append,
+            moved=lambda: moved.append(True),
+            progress=progress,
         ):
             write(_json(document) + b"\n")
-            runs += 1
+            if is_message(document):
+                messages += 1
+            else:
+                runs += 1
         if ids and not (runs or left_out or damage):  # inside, so that no empty file is left behind
             _say(f"everact: error: the journal has no run of {', '.join(map(repr, ids))}", error=True)
             raise typer.Exit(1)
@@ -117,18 +130,27 @@ def export(
         _print_json(
             {
                 "runs": runs,
+                "messages": messages,
+                "messages_moved": bool(moved),
                 "left_out": [run._asdict() for run in left_out],
                 "damage": [one._asdict() for one in damage],
             }
         )
     else:
-        _say(f"exported {_count(runs, 'run')}", error=True)
+        _say(f"exported {_count(runs, 'run')}{_and_messages(messages)}", error=True)
     for what, found in (("left out", left_out), ("cannot be read", damage)):
         for one in found[:PRINTED]:
             _say(f"{what}: {one}", error=True)
         if len(found) > PRINTED:
             _say(f"{what}: {len(found) - PRINTED:,} more (--json names them)", error=True)
-    raise typer.Exit(1 if left_out or damage or (ids and not runs) else 0)
+    if moved:
+        _say(
+            "open runs were sent messages while they were exported: one may be in the export twice, or missing. To "
+            "import it, stop the program that has the journal open and export again (what is then on its way is "
+            "exported too)",
+            error=True,
+        )
+    raise typer.Exit(1 if left_out or damage or moved or (ids and not runs) else 0)
 
 
 @app.command(name="import")
@@ -146,16 +168,18 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """Append exported runs to a journal that no runtime has open. Nothing is written unless all can be."""
-    from .journal.export import import_runs  # noqa: PLC0415
+    from .journal.importing import import_runs  # noqa: PLC0415
 
-    documents = list(_documents(file))
     instead = "import into a new directory"
-    with _writing(journal, instead) as store, _progress("importing") as progress:
-        done = import_runs(store, documents, progress)
+    with Documents(file) as documents:
+        documents.check()  # before a new journal is made
+        with _writing(journal, instead) as store, _progress("importing") as progress:
+            done = import_runs(store, documents, progress)
     if as_json:
-        _print_json({"runs": done.runs, "events": done.events})
+        _print_json(done._asdict())
     else:
-        _say(f"imported {_count(done.runs, 'run')} with {_count(done.events, 'event')}")
+        events = _count(done.events, "event")
+        _say(f"imported {_count(done.runs, 'run')} with {events}{_and_messages(done.messages)}")
 
 
 @app.command()
@@ -298,29 +322,6 @@ def _write(file: RawIOBase | BinaryIO, what: str, data: bytes) -> None:
             left = left[file.write(left) or 0 :]
 
 
-def _documents(file: Path) -> Iterator[Any]:
-    import msgspec  # noqa: PLC0415
-
-    from .journal.disk_trouble import saying  # noqa: PLC0415
-    from .journal.errors import ImportRefusedError  # noqa: PLC0415
-
-    decode = msgspec.json.Decoder().decode
-    with (
-        saying(f"the file {str(file)!r} cannot be read"),
-        sys.stdin.buffer if str(file) == "-" else file.open("rb") as lines,
-    ):
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                yield decode(line)
-            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                raise ImportRefusedError(
-                    f"line {number} of {str(file)!r} is no JSON ({error}), and nothing was imported: give a file that "
-                    f"`everact journal export` wrote"
-                ) from error
-
-
 def _json(value: object) -> bytes:
     import msgspec  # noqa: PLC0415
 
@@ -342,6 +343,10 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def _and_messages(number: int) -> str:
+    return f" and {_count(number, 'message')} on their way" if number else ""
+
+
 def _count(number: int, noun: str, several: str = "") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
 
@@ -350,7 +355,22 @@ def _count(number: int, noun: str, several: str = "") -> str:
 
 
 def _report_data(report: Report) -> dict[str, Any]:
-    return {"is_sound": report.is_sound, **vars(report)}
+    messages = [message_data(message) for message in report.messages]
+    return {"is_sound": report.is_sound, **vars(report), "messages": messages}
+
+
+def message_data(message: UnderWay) -> dict[str, Any]:
+    """A message between runs, as JSON says it."""
+    workflow_id, run_id = message.receiver
+    return {
+        "sequence": message.sequence,
+        "put_aside": message.is_aside,
+        "what": message.what,
+        "workflow_id": workflow_id,
+        "run_id": run_id,
+        "sender_key": message.run_key,
+        "error": message.error,
+    }
 
 
 def _print_report(report: Report) -> None:
@@ -359,6 +379,12 @@ def _print_report(report: Report) -> None:
         f"read {_count(report.runs, 'run')} ({report.open_runs:,} open) with {_count(report.events, 'event')}; "
         f"{_count(report.records, 'commit record')} in the log"
     )
+    if report.waiting or report.put_aside:
+        _say(f"messages between runs: {report.waiting:,} on their way, {report.put_aside:,} put aside")
+        for message in report.messages[:PRINTED]:
+            _say(f"  {message}")
+        if len(report.messages) > PRINTED:
+            _say("  and more (`everact journal messages` names all)")
     for problem in report.problems[:PRINTED]:
         _say(str(problem))
     if report.problem_count > PRINTED:

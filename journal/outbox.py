@@ -263,7 +263,7 @@ class Post:
         for source, sequence, row in self.aside:
             changes.put(Table.FACTS, [(_ASIDE + PAIR.pack(source, sequence), row)])
         # Behind those that this very commit puts aside: one may be of both.
-        changes.delete(Table.FACTS, [_ASIDE + PAIR.pack(*which) for which in self.resumed])
+        discard_aside(changes, self.resumed)
         fault_point("outbox.written")
 
 
@@ -275,6 +275,20 @@ def put_aside(tables: Tables) -> list[Aside]:
         source, sequence = PAIR.unpack_from(key, len(_ASIDE))
         found.append(Aside(source, sequence, row))
     return found
+
+
+def discard_aside(changes: Changes, which: Iterable[tuple[int, int]]) -> None:
+    """Forget messages that were put aside, by source shard and number."""
+    changes.delete(Table.FACTS, [_ASIDE + PAIR.pack(*one) for one in which])
+
+
+def facts_of(tables: Tables) -> list[tuple[bytes, bytes]]:
+    """What the facts say of messages that were acknowledged, taken in, and put aside."""
+    return [
+        (key, b"" if kind is _ASIDE else value)
+        for kind in (_ACKNOWLEDGED, _WATERMARK, _ASIDE)
+        for key, value in tables.scan(Table.FACTS, kind, kind + b"\xff" * (PAIR.size + 1))
+    ]
 
 
 def aside_message(aside: Aside) -> Message | Damaged:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .lmdb_salvage import past_damage
+from .messages_under_way import UnderWay, messages_under_way
 from .run_examination import Examined, examine
 from .run_walk import Fault, FoundRun, RunWalk
 from .salvage import Damage, Progress
 from .store import JournalStore
 from .table_check import CHECKED, TableCheck
+from .tables import Table
 
 #: Problems that a report names; of the others it gives the number.
 NAMED = 1000
@@ -74,6 +76,9 @@ class Report:
         damaged_runs: Of these, the ones whose events are not all whole.
         problems: The first ``NAMED`` problems.
         problem_count: All problems.
+        waiting: Messages between runs that are on their way.
+        put_aside: Messages that were put aside: their runs are damaged, or nobody can read them.
+        messages: The first ``NAMED`` of both, those put aside first.
     """
 
     journal_id: str
@@ -86,6 +91,9 @@ class Report:
     damaged_runs: int = 0
     problems: list[Problem] = field(default_factory=list)
     problem_count: int = 0
+    waiting: int = 0
+    put_aside: int = 0
+    messages: list[UnderWay] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
@@ -98,6 +106,15 @@ class Report:
         if len(self.problems) < NAMED:
             self.problems.append(problem)
 
+    def note(self, message: UnderWay) -> None:
+        """Take in one more message that no run has received."""
+        if message.is_aside:
+            self.put_aside += 1
+        else:
+            self.waiting += 1
+        if len(self.messages) < NAMED:
+            self.messages.append(message)
+
 
 def verify(store: JournalStore, progress: Progress | None = None) -> Report:
     """Read the whole journal and check it; nothing is changed, and others may write meanwhile.
@@ -106,8 +123,9 @@ def verify(store: JournalStore, progress: Progress | None = None) -> Report:
     without a gap; the checksum of each value of the histories; that each entry decodes; that each run begins with
     ``WorkflowStarted`` as event 1, counts its events without a gap and has nothing behind its closing record; that the
     status in the flags is that of the events; that what is answered was started; and that the other tables say of
-    every run what its events say, and lead to it. Records cut off the end of the log leave no trace there, so they are
-    not noticed.
+    every run what its events say, and lead to it. Messages between runs that none has received yet are listed; one
+    that cannot be read is a problem, wherever it is. Records cut off the end of the log leave no trace there, so they
+    are not noticed.
 
     Memory holds where the entries in the log are, a number for each run, and one run at a time.
 
@@ -138,6 +156,11 @@ class _Verification:
             self._run(found)
         self._check.rows(self._wrong, self._step)
         self._check.facts(self._wrong)
+        for message in messages_under_way(store):
+            self.report.note(message)
+            if message.is_aside and message.body is None:  # one in the outbox has been told with its row
+                text = f"{message}: `everact journal messages --discard` takes it out"
+                self._wrong(0, Fault(0, text, table=Table.FACTS.value))
 
     def _damaged(self, damage: Damage) -> None:
         sequence, key = (0, damage.first) if damage.table else (damage.first, 0)

@@ -28,8 +28,9 @@ from everact.interceptors import (
     WorkflowInboundInterceptor,
     WorkflowOutboundInterceptor,
 )
-from everact.journal.export import export_runs, import_runs
+from everact.journal.export import export_runs
 from everact.journal.fault_points import armed
+from everact.journal.importing import import_runs
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 
 
@@ -782,5 +783,5 @@ async def test_a_chain_that_went_on_while_the_clock_was_set_back_can_be_imported
             await settled(runtime)
         assert await handle.result() == [0, 1, 2]
     store = MemoryStore(journal)
-    documents = list(export_runs(store, left_out=pytest.fail, damaged=pytest.fail))
+    documents = list(export_runs(store, left_out=pytest.fail, damaged=pytest.fail, moved=pytest.fail))
     assert import_runs(MemoryStore(MemoryJournal()), documents).runs == 3

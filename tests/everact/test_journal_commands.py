@@ -104,6 +104,8 @@ def test_export_and_import(cli: Cli, tmp_journal: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "runs.jsonl", tmp_path / "other"
     assert cli.json("export", tmp_journal, "-o", file) == {
         "runs": RUNS,
+        "messages": 0,
+        "messages_moved": False,
         "left_out": [],
         "damage": [],
     }

@@ -24,10 +24,11 @@ from everact.journal import run_walk
 from everact.journal.backup import backup
 from everact.journal.blobs import Spiller
 from everact.journal.errors import JournalCorruptError, JournalError
-from everact.journal.export import export_runs, import_runs
+from everact.journal.export import export_runs
 from everact.journal.facts import Facts, facts_row, read_facts
 from everact.journal.fold import RunState
 from everact.journal.history_values import HistoryCodec, copy_key, plain_text
+from everact.journal.importing import import_runs
 from everact.journal.lmdb_salvage import SalvageStore, damaged_pages, past_damage
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryStore
@@ -97,6 +98,7 @@ def documents(store, left_out=None, damaged=None):
         store,
         left_out=([] if left_out is None else left_out).append,
         damaged=([] if damaged is None else damaged).append,
+        moved=pytest.fail,
     )
     return {document["run_id"]: document for document in found}
 
@@ -265,7 +267,9 @@ def test_a_run_is_chosen_although_its_row_is_damaged(whole, journal, table):
     else:
         spoil_page(journal, "runs", key)
     with opened(journal) as store:
-        found = export_runs(store, ["run-careless-1"], left_out=pytest.fail, damaged=lambda _: None)
+        found = export_runs(
+            store, ["run-careless-1"], left_out=pytest.fail, damaged=lambda _: None, moved=pytest.fail
+        )
         assert list(found) == [whole[1]["run-careless-1"]]
 
 
@@ -623,7 +627,7 @@ def test_a_writer_between_two_looks_is_no_damage(monkeypatch):
 def test_runs_are_exported_while_they_are_moved():
     busy = BusyMover()
     count = 0
-    for _document in export_runs(busy.store, left_out=pytest.fail, damaged=pytest.fail):
+    for _document in export_runs(busy.store, left_out=pytest.fail, damaged=pytest.fail, moved=pytest.fail):
         count += 1
         busy.work()
     assert count == len(busy.runs)

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from support.journals import entries_of, fill, flip, make_journal, opened, runs_of_histories
 
 from everact.journal import events as ev
-from everact.journal import export
+from everact.journal import importing
 from everact.journal.errors import ImportRefusedError, JournalCorruptError
 from everact.journal.event_base import ParentRecord
-from everact.journal.export import export_runs, import_runs
+from everact.journal.export import export_runs
 from everact.journal.failures import Failure
+from everact.journal.importing import import_runs
 from everact.journal.loading import load
 from everact.journal.memory_store import MemoryStore
 from everact.journal.payloads import NULL, Payload
@@ -31,7 +32,9 @@ START = ev.WorkflowStarted("w", "r", "T")
 def exported(store, *ids, left_out=None):
     """The documents of runs; all must be whole unless there is a list for those that are not."""
     damaged = [] if left_out is None else left_out
-    documents = list(export_runs(store, ids, left_out=damaged.append, damaged=lambda _: None))
+    documents = list(
+        export_runs(store, ids, left_out=damaged.append, damaged=lambda _: None, moved=pytest.fail)
+    )
     assert left_out is not None or not damaged
     return documents
 
@@ -304,7 +307,7 @@ def test_request_ids_of_messages_are_known_after_an_import():
 
 
 def test_a_very_large_run_is_several_records(monkeypatch):
-    monkeypatch.setattr(export, "RECORD_BYTES", 1000)
+    monkeypatch.setattr(importing, "RECORD_BYTES", 1000)
     document = one_run(*[ev.Received((ev.SignalReceived("s" * 300),)) for _ in range(10)])
     store = filled(document)
     sizes = [sum(len(entry.body) for entry in entries) for _, entries in store.scan()]

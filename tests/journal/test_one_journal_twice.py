@@ -132,7 +132,7 @@ async def test_tools_that_read_work_beside_a_runtime_of_the_same_process(tmp_pat
         tool = LmdbStore(tmp_journal, read_only=True)
         assert verify(tool).is_sound
         assert gather(tool).runs == {"Waits": {"running": 1}}
-        assert len(list(export_runs(tool, left_out=pytest.fail, damaged=pytest.fail))) == 1
+        assert len(list(export_runs(tool, left_out=pytest.fail, damaged=pytest.fail, moved=pytest.fail))) == 1
         assert backup(tmp_journal, tmp_path / "copy").report.is_sound
         with pytest.raises(JournalLockedError, match="use that one, or leave it first"):
             async with Runtime(tmp_journal):
