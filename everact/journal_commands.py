@@ -201,12 +201,16 @@ def backup(
                 "path": done.path,
                 "bytes": done.bytes,
                 "source_bytes": done.source_bytes,
+                "grown_bytes": done.grown_bytes,
+                "seconds": round(done.seconds, 3),
                 "report": _report_data(done.report),
             }
         )
     else:
         _say(f"copied to {destination}: {done.bytes:,} bytes (the journal has {done.source_bytes:,})")
         _print_report(done.report)
+    if done.warning:
+        _say(f"warning: {done.warning}", error=True)
     raise typer.Exit(0 if done.report.is_sound else 1)
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from .lmdb_store import LmdbStore
 from .salvage import Progress
 from .verify import Report, verify
 
+#: A data file that grows by less while it is copied is not worth a word.
+GROWN = 64 << 20
+
 
 @dataclass(frozen=True)
 class Backup:
@@ -30,13 +34,28 @@ class Backup:
         path: The copy's directory.
         bytes: Size of its data file.
         source_bytes: Size of the data file that was copied, free pages included.
+        grown_bytes: By how much that has grown while it was copied.
+        seconds: How long the copy was a reader of the journal.
         report: What ``verify`` says of the copy.
     """
 
     path: str
     bytes: int
     source_bytes: int
+    grown_bytes: int
+    seconds: float
     report: Report
+
+    @property
+    def warning(self) -> str:
+        """What to say of a copy that took long beside a busy writer; empty when there is nothing to say."""
+        if self.grown_bytes < max(GROWN, self.bytes // 10):
+            return ""
+        return (
+            f"the data file grew by {self.grown_bytes:,} bytes in the {self.seconds:.0f} s in which it was copied, as "
+            f"what is freed cannot be used again meanwhile: it is used from now on. Copy at a quieter time or to a "
+            f"faster disk; compacting gives the room back"
+        )
 
 
 def backup(
@@ -45,7 +64,8 @@ def backup(
     """Copy a journal as it is at one moment, also while another process writes it, and verify the copy.
 
     LMDB's compacting copy takes one read transaction: the writer goes on, but cannot use freed pages again until the
-    copy is done. (Its plain copy would hold commits up.) The copy is made beside the destination and renamed once it
+    copy is done, so its data file may grow; that is measured. (Its plain copy would hold commits up.) The checks before
+    and after take none that is long. The copy is made beside the destination and renamed once it
     is on disk, so there is never half a copy under its name. It keeps the journal's id and the rights of its file.
 
     Args:
@@ -80,12 +100,13 @@ def backup(
             )
         data = Path(store.path, DATA_FILE)
         with _workplace(target) as place:
+            size_before, begun = data.stat().st_size, time.monotonic()
             try:
-                with store._shared as opened:
-                    opened.env.copy(str(place), compact=True)
+                _copy(store, place)
             except lmdb.Error as error:
                 what = f"the journal {store.path!r} cannot be copied to {str(target)!r}"
                 raise JournalAccessError(said(what, error)) from error
+            seconds = time.monotonic() - begun
             source_bytes = data.stat().st_size
             made = place / DATA_FILE
             made.chmod(data.stat().st_mode & 0o777)
@@ -107,7 +128,13 @@ def backup(
         raise JournalAccessError(said(f"the backup {str(target)!r} cannot be written", error)) from error
     finally:
         store.close()
-    return Backup(str(target), size, source_bytes, report)
+    grown = max(0, source_bytes - size_before)
+    return Backup(str(target), size, source_bytes, grown, seconds, report)
+
+
+def _copy(store: LmdbStore, place: Path) -> None:
+    with store._shared as opened:
+        opened.env.copy(str(place), compact=True)
 
 
 @contextmanager

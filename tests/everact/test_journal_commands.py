@@ -370,3 +370,19 @@ def test_damage_that_lmdb_finds_is_one_line_and_leaves_no_file(
     assert cli.err.startswith("everact: error: the data file of the journal ")
     assert cli.err.count("\n") == 1
     assert not (tmp_path / "runs.jsonl").exists()
+
+
+def test_a_backup_that_let_the_data_file_grow_says_so(
+    cli: Cli, tmp_journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from everact.journal import backup as room  # noqa: PLC0415
+
+    make_journal(tmp_journal)
+    assert cli("backup", tmp_journal, tmp_path / "quiet") == 0
+    assert cli.err == ""
+    monkeypatch.setattr(room.Backup, "warning", "the data file grew")
+    assert cli("backup", tmp_journal, tmp_path / "busy") == 0
+    assert cli.err == "warning: the data file grew\n"
+    data = cli.json("backup", tmp_journal, tmp_path / "json")
+    assert data["grown_bytes"] == 0
+    assert data["seconds"] >= 0

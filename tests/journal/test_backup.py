@@ -11,6 +11,7 @@ from everact.journal.backup import backup
 from everact.journal.errors import JournalAccessError, JournalCorruptError, NotAJournalError
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.stats import gather
+from everact.journal.tables import Table
 from everact.journal.verify import verify
 
 from .lmdb_processes import Script
@@ -212,3 +213,31 @@ def test_a_backup_that_fails_leaves_nothing(tmp_journal, tmp_path, monkeypatch):
     with pytest.raises(JournalAccessError, match="No space left"):
         backup(tmp_journal, tmp_path / "copy")
     assert names(tmp_path) == before
+
+
+def test_a_copy_beside_a_busy_writer_says_how_much_the_data_file_grew(tmp_journal, tmp_path, monkeypatch):
+    make_journal(tmp_journal)
+    original = module._copy
+    store = LmdbStore(tmp_journal, durability="os")
+
+    def copy(reader, place):
+        original(reader, place)
+        store.append(
+            store.position, [], lambda changes: changes.put(Table.BLOBS, [(b"x", os.urandom(1_000_000))])
+        )
+
+    monkeypatch.setattr(module, "_copy", copy)
+    try:
+        done = backup(tmp_journal, tmp_path / "first")
+        assert done.grown_bytes >= 1_000_000
+        assert done.seconds > 0
+        assert done.warning == ""
+        monkeypatch.setattr(module, "GROWN", 1_000)
+        assert done.warning.startswith(
+            f"the data file grew by {done.grown_bytes:,} bytes in the 0 s in which it was"
+        )
+        monkeypatch.setattr(module, "_copy", original)
+        quiet = backup(tmp_journal, tmp_path / "second")
+        assert (quiet.grown_bytes, quiet.warning) == (0, "")
+    finally:
+        store.close()
