@@ -26,6 +26,8 @@ from .context import current_instance
 from .definitions import WorkflowDefinition, workflow_definition
 from .intercepted_calls import intercepted_call
 from .interceptors import (
+    CancelChildWorkflowInput,
+    CancelExternalWorkflowInput,
     SignalChildWorkflowInput,
     SignalExternalWorkflowInput,
     StartChildWorkflowInput,
@@ -117,6 +119,13 @@ class ChildWorkflowHandle(Generic[W, R_co]):
             reason: Why; the child's cancel request has it.
         """
         check_text("the reason", reason, may_be_empty=True)
+        host = self._relations.host
+        if host.outbound is None or host.read_only or host.loop.discarded:
+            self._cancel(reason)
+        else:
+            host.outbound.cancel_child_workflow(CancelChildWorkflowInput(self.id, reason, self))
+
+    def _cancel(self, reason: str) -> None:
         self._relations.ask_to_cancel(self._child, reason)
 
 
@@ -184,8 +193,15 @@ class ExternalWorkflowHandle(Generic[W]):
         check_text("the reason", reason, may_be_empty=True)
         if host.loop.discarded:
             return host.loop.refuse()
-        sent: Any = relations_of(host).send_cancel(self.id, self.run_id, reason)
+        if host.outbound is None:
+            sent: Any = self._cancel(reason)
+        else:
+            call = CancelExternalWorkflowInput(self.id, self.run_id, reason)
+            sent = intercepted_call(host, host.outbound.cancel_external_workflow, call, depth=2)
         return sent  # type: ignore[no-any-return]
+
+    def _cancel(self, reason: str) -> CommandFuture:
+        return relations_of(self._host).send_cancel(self.id, self.run_id, reason)
 
 
 def _begin(

@@ -11,8 +11,8 @@ from .headers import Headers
 from .interceptor_checks import KeepsPlain
 
 if TYPE_CHECKING:
-    from .descriptions import WorkflowDescription
-    from .handles import ActorRef, WorkflowHandle
+    from .descriptions import History, WorkflowDescription
+    from .handles import ActorRef, OnStall, WorkflowHandle
     from .listing import WorkflowListing
     from .updates import WaitForStage
 
@@ -98,6 +98,59 @@ class TerminateWorkflowInput(_ToRun):
 
 
 @dataclass
+class GetWorkflowResultInput(_ToRun):
+    """What ``get_workflow_result`` gets: the options of ``result``."""
+
+    timeout: timedelta | float | None
+    on_stall: OnStall
+    follow_runs: bool
+
+
+@dataclass
+class PauseWorkflowInput(_ToRun):
+    """What ``pause_workflow`` gets."""
+
+    reason: str
+    request_id: str | None
+
+
+@dataclass
+class ResumeWorkflowInput(_ToRun):
+    """What ``resume_workflow`` gets."""
+
+    reason: str
+    request_id: str | None
+
+
+@dataclass
+class ReleaseWorkflowInput(_ToRun):
+    """What ``release_workflow`` gets."""
+
+    reason: str
+    request_id: str | None
+
+
+@dataclass
+class RedriveDeadLetterInput(_ToRun):
+    """What ``redrive_dead_letter`` gets: the number of the event."""
+
+    number: int
+
+
+@dataclass
+class GetPublishedValueInput(_ToRun):
+    """What ``get_published_value`` gets: the key, and the type of the value as at the call."""
+
+    key: str
+    kind: Any
+
+
+@dataclass
+class FetchWorkflowHistoryInput(_ToRun):
+    """What ``fetch_workflow_history`` gets."""
+
+
+@dataclass
 class DescribeWorkflowInput(_ToRun):
     """What ``describe_workflow`` gets."""
 
@@ -150,6 +203,34 @@ class ClientOutboundInterceptor(KeepsPlain):
     async def terminate_workflow(self, input: TerminateWorkflowInput) -> None:  # noqa: A002
         """``terminate``."""
         await self.next.terminate_workflow(input)
+
+    async def get_workflow_result(self, input: GetWorkflowResultInput) -> Any:  # noqa: A002
+        """``result``, and the second half of ``execute``."""
+        return await self.next.get_workflow_result(input)
+
+    async def pause_workflow(self, input: PauseWorkflowInput) -> None:  # noqa: A002
+        """``pause``."""
+        await self.next.pause_workflow(input)
+
+    async def resume_workflow(self, input: ResumeWorkflowInput) -> None:  # noqa: A002
+        """``resume``."""
+        await self.next.resume_workflow(input)
+
+    async def release_workflow(self, input: ReleaseWorkflowInput) -> None:  # noqa: A002
+        """``release``."""
+        await self.next.release_workflow(input)
+
+    async def redrive_dead_letter(self, input: RedriveDeadLetterInput) -> None:  # noqa: A002
+        """``redrive``."""
+        await self.next.redrive_dead_letter(input)
+
+    async def get_published_value(self, input: GetPublishedValueInput) -> Any:  # noqa: A002
+        """``published``."""
+        return await self.next.get_published_value(input)
+
+    async def fetch_workflow_history(self, input: FetchWorkflowHistoryInput) -> History:  # noqa: A002
+        """``fetch_history``."""
+        return await self.next.fetch_workflow_history(input)
 
     async def describe_workflow(self, input: DescribeWorkflowInput) -> WorkflowDescription:  # noqa: A002
         """``describe``."""

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..journal import events as ev
 from .client_interceptors import (
     CancelWorkflowInput,
     ClientOutboundInterceptor,
     CountWorkflowsInput,
     DescribeWorkflowInput,
+    FetchWorkflowHistoryInput,
+    GetPublishedValueInput,
+    GetWorkflowResultInput,
     ListWorkflowsInput,
+    PauseWorkflowInput,
     QueryWorkflowInput,
+    RedriveDeadLetterInput,
+    ReleaseWorkflowInput,
+    ResumeWorkflowInput,
     SignalWorkflowInput,
     StartWorkflowInput,
     StartWorkflowUpdateInput,
@@ -24,8 +32,8 @@ from .interceptors import Interceptor
 
 if TYPE_CHECKING:
     from ..journal.events import Header
-    from .descriptions import WorkflowDescription
-    from .handles import ActorRef, WorkflowHandle
+    from .descriptions import History, WorkflowDescription
+    from .handles import ActorRef, OnStall, WorkflowHandle
     from .listing import WorkflowListing
     from .updates import UpdateHandle, WaitForStage
 
@@ -100,9 +108,48 @@ class InterceptingMessenger:
         """End the run at once."""
         await self.chain.terminate_workflow(TerminateWorkflowInput(ref, reason))
 
+    async def control(
+        self, ref: ActorRef[Any], kind: type[ev.Event], reason: str, request_id: str | None
+    ) -> None:
+        """Pause, resume or release the run."""
+        made, method = _CONTROLS[kind]
+        await getattr(self.chain, method)(made(ref, reason, request_id))
+
+    async def redrive(self, ref: ActorRef[Any], number: int) -> None:
+        """Deliver a dead letter again."""
+        await self.chain.redrive_dead_letter(RedriveDeadLetterInput(ref, number))
+
+    async def result(
+        self,
+        ref: ActorRef[Any],
+        limit: timedelta | float | None,
+        on_stall: OnStall,
+        *,
+        follow_runs: bool = True,
+    ) -> Any:
+        """Wait for the outcome of the run, or of the chain that it belongs to."""
+        asked = GetWorkflowResultInput(ref, limit, on_stall, follow_runs)
+        return await self.chain.get_workflow_result(asked)
+
+    async def published(self, ref: ActorRef[Any], key: str, hint: Any) -> Any:
+        """A value that the run has published."""
+        return await self.chain.get_published_value(GetPublishedValueInput(ref, key, hint))
+
+    async def history(self, ref: ActorRef[Any]) -> History:
+        """Read the run's durable events."""
+        return await self.chain.fetch_workflow_history(FetchWorkflowHistoryInput(ref))
+
     async def describe(self, ref: ActorRef[Any]) -> WorkflowDescription:
         """Describe the run."""
         return await self.chain.describe_workflow(DescribeWorkflowInput(ref))
+
+
+#: What each event of a control is called in a chain.
+_CONTROLS: dict[type[ev.Event], tuple[Callable[..., Any], str]] = {
+    ev.RunPaused: (PauseWorkflowInput, "pause_workflow"),
+    ev.RunResumed: (ResumeWorkflowInput, "resume_workflow"),
+    ev.RunReleased: (ReleaseWorkflowInput, "release_workflow"),
+}
 
 
 class _Root(ClientOutboundInterceptor):
@@ -139,6 +186,30 @@ class _Root(ClientOutboundInterceptor):
 
     async def terminate_workflow(self, input: TerminateWorkflowInput) -> None:  # noqa: A002
         await self._messenger.terminate(input.handle, input.reason)
+
+    async def pause_workflow(self, input: PauseWorkflowInput) -> None:  # noqa: A002
+        await self._messenger.control(input.handle, ev.RunPaused, input.reason, input.request_id)
+
+    async def resume_workflow(self, input: ResumeWorkflowInput) -> None:  # noqa: A002
+        await self._messenger.control(input.handle, ev.RunResumed, input.reason, input.request_id)
+
+    async def release_workflow(self, input: ReleaseWorkflowInput) -> None:  # noqa: A002
+        await self._messenger.control(input.handle, ev.RunReleased, input.reason, input.request_id)
+
+    async def redrive_dead_letter(self, input: RedriveDeadLetterInput) -> None:  # noqa: A002
+        await self._messenger.redrive(input.handle, input.number)
+
+    async def get_workflow_result(self, input: GetWorkflowResultInput) -> Any:  # noqa: A002
+        return await self._messenger.result(
+            input.handle, input.timeout, input.on_stall, follow_runs=input.follow_runs
+        )
+
+    async def get_published_value(self, input: GetPublishedValueInput) -> Any:  # noqa: A002
+        return await self._messenger.published(input.handle, input.key, input.kind)
+
+    async def fetch_workflow_history(self, input: FetchWorkflowHistoryInput) -> History:  # noqa: A002
+        found: History = await self._messenger.history(input.handle)
+        return found
 
     async def describe_workflow(self, input: DescribeWorkflowInput) -> WorkflowDescription:  # noqa: A002
         found: WorkflowDescription = await self._messenger.describe(input.handle)

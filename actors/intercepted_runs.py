@@ -22,24 +22,31 @@ from .headers import header_records, headers_of
 from .intercepted_calls import intercepted_call
 from .interceptor_checks import next_link
 from .interceptors import (
+    CancelChildWorkflowInput,
+    CancelExternalWorkflowInput,
     ContinueAsNewInput,
     ExecuteWorkflowInput,
     HandleQueryInput,
     HandleSignalInput,
     HandleUpdateInput,
     Interceptor,
+    PublishInput,
+    SideEffectInput,
     SignalChildWorkflowInput,
     SignalExternalWorkflowInput,
     StartActivityInput,
     StartChildWorkflowInput,
     StartDetachedInput,
     StartTimerInput,
+    UpsertMemoInput,
     WorkflowInboundInterceptor,
     WorkflowOutboundInterceptor,
 )
 from .mailbox import Query
-from .options import LONGEST
+from .options import LONGEST, check_text, check_workflow_id
+from .publishing import record_published
 from .registry import find_workflow
+from .side_effects import memo_of, record_memo, run_side_effect
 from .turn_guard import Guard
 from .typing import ActivityHandle
 from .workflow_info import WorkflowInfo, info_of
@@ -324,8 +331,35 @@ class _RootOutbound(WorkflowOutboundInterceptor):
         return handle._signal(input.handler, input.args, header_records(input.headers))
 
     def signal_external_workflow(self, input: SignalExternalWorkflowInput) -> Awaitable[None]:  # noqa: A002
-        handle: ExternalWorkflowHandle[Any] = input._handle
+        given: ExternalWorkflowHandle[Any] = input._handle
+        handle = self._external(input.workflow_id, input.workflow_run_id, given._definition)
         return handle._signal(input.handler, input.args, header_records(input.headers))
+
+    def cancel_child_workflow(self, input: CancelChildWorkflowInput) -> None:  # noqa: A002
+        check_text("the reason", input.reason, may_be_empty=True)
+        handle: ChildWorkflowHandle[Any, Any] = input._handle
+        handle._cancel(input.reason)
+
+    def cancel_external_workflow(self, input: CancelExternalWorkflowInput) -> Awaitable[None]:  # noqa: A002
+        check_text("the reason", input.reason, may_be_empty=True)
+        return self._external(input.workflow_id, input.workflow_run_id)._cancel(input.reason)
+
+    def _external(
+        self, workflow_id: str, run_id: str, definition: WorkflowDefinition | None = None
+    ) -> ExternalWorkflowHandle[Any]:
+        """The run that a message goes to, as interceptors have left it."""
+        check_workflow_id(workflow_id)
+        check_text("the run id", run_id, may_be_empty=True)
+        return ExternalWorkflowHandle(self._instance, workflow_id, run_id, definition)
+
+    def side_effect(self, input: SideEffectInput) -> Any:  # noqa: A002
+        return run_side_effect(self._instance, input.fn, input.result_type, input._place)
+
+    def upsert_memo(self, input: UpsertMemoInput) -> None:  # noqa: A002
+        record_memo(self._instance, input.memo)
+
+    def publish(self, input: PublishInput) -> None:  # noqa: A002
+        record_published(self._instance, input.key, input.value)
 
     def start_timer(self, input: StartTimerInput) -> TimerHandle:  # noqa: A002
         return self._instance.start_intercepted(input)
@@ -336,3 +370,6 @@ class _RootOutbound(WorkflowOutboundInterceptor):
 
     def info(self) -> WorkflowInfo:
         return info_of(self._instance)
+
+    def memo(self) -> dict[str, Any]:
+        return memo_of(self._instance)

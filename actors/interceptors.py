@@ -185,6 +185,53 @@ class SignalExternalWorkflowInput:
 
 
 @dataclass
+class CancelChildWorkflowInput:
+    """What ``cancel_child_workflow`` gets: the child's workflow id, and the reason, which may be empty."""
+
+    child_workflow_id: str
+    reason: str
+    _handle: Any = field(repr=False)
+
+
+@dataclass
+class CancelExternalWorkflowInput:
+    """What ``cancel_external_workflow`` gets; ids as of ``SignalExternalWorkflowInput``, the reason may be empty."""
+
+    workflow_id: str
+    workflow_run_id: str
+    reason: str
+
+
+@dataclass
+class SideEffectInput:
+    """What ``side_effect`` gets.
+
+    Attributes:
+        fn: The function; a replay does not call it.
+        result_type: What it returns, as the call or its annotation says.
+    """
+
+    fn: Callable[[], Any]
+    result_type: Any
+    _place: str = field(repr=False)
+
+
+@dataclass
+class UpsertMemoInput:
+    """What ``upsert_memo`` gets: the new values by name; None takes a note out."""
+
+    memo: Mapping[str, Any]
+
+
+@dataclass
+class PublishInput:
+    """What ``publish`` gets: the key and its new value; None takes it out."""
+
+    key: str
+    value: Any
+
+
+@dataclass
 class StartTimerInput:
     """What ``start_timer`` gets: how long the timer is."""
 
@@ -235,6 +282,26 @@ class WorkflowOutboundInterceptor(KeepsPlain):
         """Some run is sent a signal; gives what the caller awaits."""
         return self.next.signal_external_workflow(input)
 
+    def cancel_child_workflow(self, input: CancelChildWorkflowInput) -> None:  # noqa: A002
+        """A child is asked to cancel, by its handle; not by the cancel of the code that waits for it."""
+        self.next.cancel_child_workflow(input)
+
+    def cancel_external_workflow(self, input: CancelExternalWorkflowInput) -> Awaitable[None]:  # noqa: A002
+        """Some run is asked to cancel; gives what the caller awaits."""
+        return self.next.cancel_external_workflow(input)
+
+    def side_effect(self, input: SideEffectInput) -> Any:  # noqa: A002
+        """``workflow.side_effect()``; gives its result, which is that of the journal in a replay."""
+        return self.next.side_effect(input)
+
+    def upsert_memo(self, input: UpsertMemoInput) -> None:  # noqa: A002
+        """``workflow.upsert_memo()``."""
+        self.next.upsert_memo(input)
+
+    def publish(self, input: PublishInput) -> None:  # noqa: A002
+        """``workflow.publish()``."""
+        self.next.publish(input)
+
     def start_timer(self, input: StartTimerInput) -> TimerHandle:  # noqa: A002
         """A timer begins: a sleep, or the limit of a wait."""
         return self.next.start_timer(input)
@@ -246,6 +313,10 @@ class WorkflowOutboundInterceptor(KeepsPlain):
     def info(self) -> WorkflowInfo:
         """``workflow.info()``."""
         return self.next.info()
+
+    def memo(self) -> dict[str, Any]:
+        """``workflow.memo()``."""
+        return self.next.memo()
 
 
 # --- in activities ----------------------------------------------------------------------------------------------

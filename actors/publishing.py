@@ -10,6 +10,7 @@ from ..journal.payloads import Payload, PayloadConverter
 from .asyncio_forbidden import read_only
 from .context import current_instance
 from .errors import PublishLimitError
+from .interceptors import PublishInput
 from .options import check_text
 
 if TYPE_CHECKING:
@@ -38,10 +39,16 @@ def publish(key: str, value: Any) -> None:
         PublishLimitError: There are too many keys, or the values are too large together.
         ReadOnlyError: It is called in a query or a validator.
     """
-    _publish(current_instance("publish()"), key, value)
+    instance = current_instance("publish()")
+    outbound = instance.outbound
+    if outbound is None or instance.read_only or instance.loop.discarded:
+        record_published(instance, key, value)
+    else:
+        outbound.publish(PublishInput(key, value))
 
 
-def _publish(instance: WorkflowInstance, key: str, value: Any) -> None:
+def record_published(instance: WorkflowInstance, key: str, value: Any) -> None:
+    """Check a value, and record that the run publishes it; arguments as of ``publish``."""
     if instance.read_only:
         raise read_only("publish()")
     check_key(key)

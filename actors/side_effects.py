@@ -11,6 +11,7 @@ from .asyncio_forbidden import read_only
 from .context import current_instance
 from .errors import NondeterminismError
 from .failure_conversion import error_of, failure_of
+from .interceptors import SideEffectInput, UpsertMemoInput
 from .memos import decode_memo, encode_memo
 from .places import user_place
 from .typing import R
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 def memo() -> dict[str, Any]:
     """The run's memo: what its start gave it, and ``upsert_memo`` since."""
     instance = current_instance("memo()")
+    return memo_of(instance) if instance.outbound is None else instance.outbound.memo()
+
+
+def memo_of(instance: WorkflowInstance) -> dict[str, Any]:
+    """The memo of a run."""
     return decode_memo(instance._converter, list(instance.memo), list(instance.memo.values()))
 
 
@@ -35,7 +41,12 @@ def upsert_memo(values: Mapping[str, Any]) -> None:
         TypeError: It is no mapping, or a name is no string.
         PayloadEncodeError: A value has no stored form.
     """
-    _upsert_memo(current_instance("upsert_memo()"), values)
+    instance = current_instance("upsert_memo()")
+    outbound = instance.outbound
+    if outbound is None or instance.read_only or instance.loop.discarded:
+        record_memo(instance, values)
+    else:
+        outbound.upsert_memo(UpsertMemoInput(values))
 
 
 def side_effect(fn: Callable[[], R], *, result_type: type[R] | None = None) -> R:
@@ -54,14 +65,26 @@ def side_effect(fn: Callable[[], R], *, result_type: type[R] | None = None) -> R
         PayloadEncodeError: The result has no stored form.
         ApplicationError: The function raised; recorded, so that replay raises it too.
     """
-    result: R = _run_side_effect(current_instance("side_effect()"), fn, result_type)
+    instance = current_instance("side_effect()")
+    outbound = instance.outbound
+    if outbound is None or instance.read_only or instance.loop.discarded:
+        result: R = run_side_effect(instance, fn, result_type)
+    else:
+        place = user_place() if instance.replaying else ""
+        result = outbound.side_effect(SideEffectInput(fn, _hint(fn, result_type), place))
     return result
 
 
-def _run_side_effect(instance: WorkflowInstance, fn: Callable[[], Any], hint: Any) -> Any:
+def run_side_effect(instance: WorkflowInstance, fn: Callable[[], Any], hint: Any, place: str = "") -> Any:
     """Call a function once in the life of the run; what it gave is in the journal with this turn.
 
     The live run, too, gets what the journal holds: a copy of the value, or the error as data.
+
+    Args:
+        instance: The run.
+        fn: The function.
+        hint: What it returns; None is what its annotation says.
+        place: In a replay, where the user's code has called; empty for where this is called.
     """
     converter = instance._converter
     if not callable(fn) or inspect.iscoroutinefunction(fn):
@@ -76,7 +99,7 @@ def _run_side_effect(instance: WorkflowInstance, fn: Callable[[], Any], hint: An
     instance.next_command = command + 1
     hint = _hint(fn, hint)
     if instance.replaying:
-        instance.places[command] = user_place()
+        instance.places[command] = place or user_place()
         event = instance.recorded.get(command)
         if event is None:  # the code has changed: replay finds out where
             instance._outputs.append(ev.SideEffectRecorded(command))
@@ -117,7 +140,7 @@ def _hint(fn: Callable[[], Any], hint: Any) -> Any:
         return Any
 
 
-def _upsert_memo(instance: WorkflowInstance, memo: Mapping[str, Any]) -> None:
+def record_memo(instance: WorkflowInstance, memo: Mapping[str, Any]) -> None:
     """Give notes of the run new values; None takes one out."""
     if instance.read_only:
         raise read_only("upsert_memo()")

@@ -10,7 +10,7 @@ from support.hosting import commands, hosted, settled, tick, until
 from support.tenants import Everything, Order, Tenant, as_tenant, beats, tenant, whose, whose_in_a_thread
 
 from everact import ApplicationError, Client, activity, workflow
-from everact.exceptions import UpdateRejectedError
+from everact.exceptions import NoDeadLetterError, UpdateRejectedError
 from everact.interceptors import (
     ActivityInboundInterceptor,
     ActivityOutboundInterceptor,
@@ -189,6 +189,13 @@ async def test_every_call_passes_every_interceptor_the_first_one_outermost():
         await handle.start_update(Everything.add, 1)
         assert await handle.query(Everything.look) is False
         await handle.describe()
+        await handle.fetch_history()
+        await handle.pause("a while")
+        await handle.resume()
+        await handle.release()
+        assert await handle.published("nothing") is None
+        with pytest.raises(NoDeadLetterError):
+            await handle.redrive(1)
         await handle.signal(Everything.end)
         assert await handle.result() == "over"
         await runtime.list_workflows()
