@@ -146,7 +146,7 @@ class FlightRecorder:
 
     Attributes:
         map: The memory with the slots; another object after ``keep``, ``take``, ``close`` and ``forget``. The first
-            byte of a slot is its state. The hot paths of owners write here.
+            byte of a slot is its state, which owners write here: its code runs (again), waits or has ended (BEGUN).
     """
 
     def __init__(self, slots: int) -> None:
@@ -214,20 +214,11 @@ class FlightRecorder:
         self.map[slot] = FREE
         self._free.append(slot)
 
-    @property
-    def in_use(self) -> int:
-        """How many slots are taken."""
-        return self._slots - len(self._free)
-
     def run(  # noqa: PLR0917  (as ``write_slot``)
         self, slot: int, kind: int, key: int, position: int = 0, number: int = 0, label: bytes = b""
     ) -> None:
         """Foreign code is about to run there; ``write_slot`` is the same without a label."""
         _SLOT.pack_into(self.map, slot, RUNNING, kind, len(label), key, position, number, label)
-
-    def set_state(self, slot: int, state: int) -> None:
-        """Its code runs again (RUNNING), waits or has ended (BEGUN), or all is over (FREE)."""
-        self.map[slot] = state
 
     # --- the end
 

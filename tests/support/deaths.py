@@ -42,7 +42,7 @@ class Grave:
             slot = recorder.take()
             recorder.run(slot, kind, key, *rest, *[0] * (2 - len(rest)), label)
             if (kind, key, *rest) in [tuple(one) for one in waiting]:
-                recorder.set_state(slot, BEGUN)
+                recorder.map[slot] = BEGUN
         recorder.forget()  # the file stays
         if excused:
             assert excuse(self.directory)
