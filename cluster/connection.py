@@ -22,9 +22,10 @@ from .._version import __version__
 from ..actors.context import running_instance
 from ..actors.errors import RuntimeClosedError
 from ..actors.event_loop import ForbiddenInWorkflowError
+from ..journal.left_socket import SOCKET_FILE
 from ..journal.lmdb_lock import owner_of
 from ..journal.payloads import PayloadConverter
-from .door import SOCKET_FILE, socket_path
+from .door import socket_path
 from .errors import NO_DIRECTORY, CallRefusedError, CallTimeoutError, RuntimeUnreachableError
 from .silence import SilenceWatch
 from .wire import Raw, error_from, from_json, to_json

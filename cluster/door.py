@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING
 
 from ..actors.doors import NO_DOOR, Door
 from ..actors.runtime import Runtime
+from ..journal.left_socket import SOCKET_FILE
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 log = logging.getLogger("everact.runtime")
 
-#: Name of the socket in the journal's directory.
-SOCKET_FILE = "everact.sock"
 #: Longest path of a unix socket in bytes; longer ones go by a descriptor of their directory.
 LONGEST_PATH = 100
 #: How long leaving waits for answers that are on their way, in seconds.

@@ -11,6 +11,7 @@ import lmdb
 from .disk_trouble import write_error
 from .errors import JournalLockedError, NotAJournalError
 from .fault_points import fault_point
+from .left_socket import clear_socket
 from .lmdb_format import (
     DATA_FILE,
     LOCK_TABLE,
@@ -104,6 +105,7 @@ def attach_writer(path: str, options: Options) -> SharedEnvironment:
         lock = WriterLock(path)
         try:
             clear_workplaces(path)
+            clear_socket(path)
             if shared is None:
                 _check_writable(path)
                 # Before the first commit: a reader that finds a name here takes part in the reader table.

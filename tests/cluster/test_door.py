@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import socket
 import stat
 import sys
@@ -19,6 +20,7 @@ from everact import Client, Runtime, WorkflowHandle
 from everact.actors.runtime import NO_DOOR
 from everact.cluster import calls, door, unix_server
 from everact.exceptions import JournalLockedError
+from everact.journal.backup import backup
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 
@@ -69,6 +71,24 @@ async def test_the_socket_of_a_dead_owner_is_replaced(tmp_journal):
     left.close()
     async with hosted(tmp_journal):
         assert (await ask(tmp_journal, "GET", "/v1"))[0] == 200
+
+
+@pytest.mark.parametrize("start", ["a runtime", "a runtime without a door", "a command that writes"])
+async def test_what_a_killed_program_has_left_is_gone_after_the_next_start(tmp_journal, tmp_path, start):
+    with Program(tmp_journal) as program:
+        program.kill()
+        program.process.wait()
+    place = tmp_journal / door.SOCKET_FILE
+    assert place.is_socket()
+    assert backup(tmp_journal, tmp_path / "copy").report.is_sound  # which needs no next start
+    assert not (tmp_path / "copy" / door.SOCKET_FILE).exists()
+    if start == "a command that writes":
+        LmdbStore(tmp_journal).close()
+    else:
+        async with hosted(tmp_journal, door=start == "a runtime"):
+            assert place.exists() is (start == "a runtime")
+    assert not place.exists()
+    shutil.copytree(tmp_journal, tmp_path / "tree")
 
 
 async def test_a_second_runtime_on_the_journal_is_told_of_the_first_and_leaves_its_door_open(tmp_journal):
