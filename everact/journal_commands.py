@@ -33,7 +33,7 @@ PRINTED = 20
 app = typer.Typer(
     name="journal",
     help="Look into a journal, take runs out and in, back it up, purge and compact it. "
-    "import, purge and compact need it for themselves; the others (and purge --dry-run) work "
+    "import, purge, compact and messages --discard need it for themselves; the others (and purge --dry-run) work "
     "while a runtime has it open.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -9,7 +9,7 @@ import msgspec
 
 from . import events as ev
 from .errors import JournalCorruptError
-from .outbox import Aside, Damaged, aside_message, facts_of, put_aside, taken_of
+from .outbox import Aside, Damaged, Taken, aside_message, facts_of, put_aside, taken_of
 from .run_messages import Answer, RunMessage, StartRun, ToRun, decode_message
 from .store import JournalStore, Tables
 from .tables import PAIR, Table
@@ -76,14 +76,25 @@ def messages_under_way(store: JournalStore) -> Iterator[UnderWay]:
         aside = put_aside(tables)
     for one in aside:
         yield _under_way(one, is_aside=True)
+    taken: dict[int, Taken] = {}
     for key, row in store.rows(Table.OUTBOX):
         if len(key) != PAIR.size:
             continue  # no message
         shard, sequence = PAIR.unpack(key)
-        with store.view() as tables:
-            is_taken = sequence in taken_of(tables, shard)
-        if not is_taken:
+        if shard not in taken:
+            taken[shard] = _taken(store, shard)
+        if sequence not in taken[shard]:
             yield _under_way(Aside(shard, sequence, row), is_aside=False)
+
+
+def _taken(store: JournalStore, shard: int) -> Taken:
+    try:
+        with store.view() as tables:
+            return taken_of(tables, shard)
+    except (
+        JournalCorruptError
+    ):  # a damaged page, which is named elsewhere: what is in the outbox may be on its way
+        return Taken(0)
 
 
 def _under_way(found: Aside, *, is_aside: bool) -> UnderWay:

@@ -272,8 +272,9 @@ def put_aside(tables: Tables) -> list[Aside]:
     stop = _ASIDE + b"\xff" * PAIR.size
     found: list[Aside] = []
     for key, row in tables.scan(Table.FACTS, _ASIDE, stop):
-        source, sequence = PAIR.unpack_from(key, len(_ASIDE))
-        found.append(Aside(source, sequence, row))
+        if len(key) == len(_ASIDE) + PAIR.size:  # else it is no message
+            source, sequence = PAIR.unpack_from(key, len(_ASIDE))
+            found.append(Aside(source, sequence, row))
     return found
 
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.journals import entries_of
+from support.journals import entries_of, opened
+from support.moved_journals import rows_of, spoil_page
 
 from everact.journal import child_events as ce
 from everact.journal import events as ev
@@ -16,6 +17,7 @@ from everact.journal.event_base import ParentRecord
 from everact.journal.export import export_runs
 from everact.journal.failures import Failure
 from everact.journal.importing import import_runs
+from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryStore
 from everact.journal.message_document import VERSION, message_document, message_of_document
 from everact.journal.messages_under_way import messages_under_way
@@ -279,3 +281,34 @@ def test_documents_that_change_between_the_two_readings_are_named():
     with pytest.raises(ImportRefusedError, match=text):
         import_runs(store, Changing())
     assert store.position.sequence == 1
+
+
+def test_keys_that_are_none_are_no_messages():
+    store = journal(SIGNAL, aside=[1])
+    store.append(
+        store.position,
+        [],
+        lambda changes: (
+            changes.put(Table.FACTS, [(b"aside x", b""), (b"aside " + b"y" * 40, b"")]),
+            changes.put(Table.OUTBOX, [(b"short", b"")]),
+        ),
+    )
+    assert [message.sequence for message in messages_under_way(store)] == [1]
+
+
+def test_what_waits_is_listed_although_the_page_that_says_what_was_received_is_damaged(tmp_journal):
+    store = LmdbStore(tmp_journal, durability="os")
+    start = ev.Received((ev.WorkflowStarted("a", "run-a", "T"),))
+    store.append(store.position, [Entry(1, 1, STARTS_RUN, 1, ev.encode_record(start))])
+    send(store, SIGNAL, NEWS, START, taken=[3])
+    store.close()
+    (key,) = [key for key in dict(rows_of(tmp_journal, "facts")) if key.startswith(b"watermark")]
+    spoil_page(tmp_journal, "facts", key)
+    with opened(tmp_journal) as reader:
+        report = verify(reader)
+        assert any(problem.table == "facts" for problem in report.problems)
+        assert [message.sequence for message in report.messages] == [1, 2, 3]
+        damage = []
+        found = export_runs(reader, left_out=damage.append, damaged=damage.append, moved=pytest.fail)
+        assert [one["format"] for one in found] == ["everact run"] + ["everact message"] * 3
+        assert damage

@@ -1,19 +1,29 @@
 """Interceptors, dynamic definitions, published values: calls that both type checkers accept, and their types."""
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Any, assert_type
 
-from everact import Client, Runtime, WorkflowHandle, activity, blocking, workflow
+from everact import Client, History, Runtime, WorkflowHandle, activity, blocking, workflow
 from everact.interceptors import (
     ActivityInboundInterceptor,
+    CancelChildWorkflowInput,
+    CancelExternalWorkflowInput,
     ClientOutboundInterceptor,
     ExecuteActivityInput,
     ExecuteWorkflowInput,
+    FetchWorkflowHistoryInput,
+    GetWorkflowResultInput,
     HandleQueryInput,
     Interceptor,
+    PauseWorkflowInput,
+    PublishInput,
+    RedriveDeadLetterInput,
+    SideEffectInput,
     SignalWorkflowInput,
     StartActivityInput,
     StartWorkflowInput,
+    UpsertMemoInput,
     WorkflowInboundInterceptor,
     WorkflowOutboundInterceptor,
 )
@@ -68,6 +78,24 @@ class Outbound(WorkflowOutboundInterceptor):
     def info(self) -> workflow.WorkflowInfo:
         return self.next.info()
 
+    def memo(self) -> dict[str, Any]:
+        return self.next.memo()
+
+    def side_effect(self, input: SideEffectInput) -> Any:
+        return self.next.side_effect(replace(input, fn=lambda: 3))
+
+    def upsert_memo(self, input: UpsertMemoInput) -> None:
+        self.next.upsert_memo(UpsertMemoInput({**input.memo, "more": 1}))
+
+    def publish(self, input: PublishInput) -> None:
+        self.next.publish(PublishInput(input.key, input.value))
+
+    def cancel_child_workflow(self, input: CancelChildWorkflowInput) -> None:
+        self.next.cancel_child_workflow(input)
+
+    def cancel_external_workflow(self, input: CancelExternalWorkflowInput) -> Awaitable[None]:
+        return self.next.cancel_external_workflow(input)
+
 
 class Inbound(WorkflowInboundInterceptor):
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
@@ -92,6 +120,19 @@ class Calls(ClientOutboundInterceptor):
     async def signal_workflow(self, input: SignalWorkflowInput) -> None:
         assert_type(input.id, str)
         await self.next.signal_workflow(input)
+
+    async def get_workflow_result(self, input: GetWorkflowResultInput) -> Any:
+        return await self.next.get_workflow_result(replace(input, on_stall="wait"))
+
+    async def pause_workflow(self, input: PauseWorkflowInput) -> None:
+        await self.next.pause_workflow(PauseWorkflowInput(input.handle, "why", input.request_id))
+
+    async def redrive_dead_letter(self, input: RedriveDeadLetterInput) -> None:
+        assert_type(input.number, int)
+        await self.next.redrive_dead_letter(input)
+
+    async def fetch_workflow_history(self, input: FetchWorkflowHistoryInput) -> History:
+        return await self.next.fetch_workflow_history(input)
 
 
 class All(Interceptor):
