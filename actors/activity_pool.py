@@ -32,6 +32,7 @@ from .interceptors import Interceptor
 from .marks import Marks
 from .notices import Notice
 from .thread_attempts import ThreadAttempts
+from .timing import Timing, real_timing
 from .unwanted_attempts import UnwantedAttempts, name_of
 
 if TYPE_CHECKING:
@@ -84,8 +85,11 @@ class ActivityPool:
         leaving: Tells running code that the runtime is being left.
         converter: How values are stored.
         interceptors: Around each attempt.
+        deadlines: Of those that run.
+        heartbeats: What is known of theirs.
         threads: The attempts that run in threads, or wait for one.
         unwanted: Cancelled tasks that have not ended.
+        slot_freed: Called when code of an attempt has ended, if somebody wants to know.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class ActivityPool:
         max_async: int,
         max_threads: int,
         interceptors: Sequence[Interceptor] = (),
+        timing: Timing | None = None,
     ) -> None:
         self._loop = loop
         self._clock = clock
@@ -113,10 +118,11 @@ class ActivityPool:
         self._marks = marks
         self._free_async = max_async
         self._waiting_async: deque[Attempt] = deque()
-        self._deadlines = AttemptDeadlines(loop, clock, self._expired)
-        self.heartbeats = HeartbeatWatch(loop, clock, self._silent)
+        timing = timing or real_timing(loop, clock)
+        self.deadlines = AttemptDeadlines(timing.looks, clock, self._expired)
+        self.heartbeats = HeartbeatWatch(timing.looks, clock, self._silent)
         self.threads = ThreadAttempts(self, max_threads)
-        self.unwanted = UnwantedAttempts(loop, clock, self._free_slot)
+        self.unwanted = UnwantedAttempts(loop, timing.machine, self._free_slot)
         # Every attempt begins with what the program had set when it entered the runtime, and with nothing of
         # the attempt or message that happened to start it.
         self._context = contextvars.copy_context()
@@ -125,6 +131,7 @@ class ActivityPool:
         self._all_gone: asyncio.Future[None] | None = None
         self._cut: set[Attempt] = set()
         self._accepting = True
+        self.slot_freed: Callable[[], None] | None = None
 
     def submit(self, attempt: Attempt) -> None:
         """Start an attempt, now or as soon as a slot is free."""
@@ -142,7 +149,7 @@ class ActivityPool:
         """Nobody wants the result any more: stop the attempt if it can be stopped."""
         attempt.ended = True
         if attempt.worker is None:  # a thread may go on: its limit stays, and then it is replaced
-            self._deadlines.stop(attempt)
+            self.deadlines.stop(attempt)
         self._push_cancel(attempt)
         self._check_drained()
 
@@ -276,7 +283,7 @@ class ActivityPool:
 
     def close(self) -> None:
         """Let go of threads and deadlines."""
-        self._deadlines.close()
+        self.deadlines.close()
         self.heartbeats.close()
         self.unwanted.close()
         self.threads.close()
@@ -290,7 +297,7 @@ class ActivityPool:
         self._decode(attempt, self._begin_async, self._async_done)
 
     def _begin_async(self, attempt: Attempt) -> None:
-        self._deadlines.start(attempt)
+        self.deadlines.start(attempt)
         self.heartbeats.start(attempt)
         attempt.task = self._loop.create_task(self._run_async(attempt), context=self._context.copy())
 
@@ -350,13 +357,13 @@ class ActivityPool:
         if attempt.ended:
             return
         if isinstance(outcome, CompleteAsyncError):
-            self._deadlines.stop(attempt)
+            self.deadlines.stop(attempt)
             attempt.is_detached = True
             self.note(attempt, attempt.started_at + attempt.scheduled.start_to_close)
             self._check_drained()
             return
         attempt.ended = True
-        self._deadlines.stop(attempt)
+        self.deadlines.stop(attempt)
         fault_point("activity.result.before")
         self._ended(attempt, outcome)
 
@@ -368,6 +375,8 @@ class ActivityPool:
                 self._start_async(attempt)
         self.threads.start_waiting()
         self._check_drained()
+        if self.slot_freed is not None:
+            self.slot_freed()
 
     def _wanted(self) -> bool:
         """Whether somebody still waits for an attempt that runs."""

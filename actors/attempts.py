@@ -15,6 +15,7 @@ from ..journal.fold import PendingActivity
 from .definitions import ActivityDefinition
 from .notices import Notice
 from .thread_interrupts import ThreadInterrupt
+from .timing import Handle, Later
 
 if TYPE_CHECKING:
     from .workflow_actor import WorkflowActor
@@ -107,14 +108,12 @@ class AttemptDeadlines:
     set again when nothing runs; so an attempt costs it nothing, however long its limit.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, expired: Callable[[Attempt], None]
-    ) -> None:
+    def __init__(self, loop: Later, clock: Clock, expired: Callable[[Attempt], None]) -> None:
         self._loop = loop
         self._clock = clock
         self._expired = expired
         self._queues: dict[int, OrderedDict[Attempt, float]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Handle | None = None
         self._timer_at = math.inf
 
     def start(self, attempt: Attempt) -> None:
@@ -143,7 +142,7 @@ class AttemptDeadlines:
     def _wait(self, now: float, deadline: float) -> None:
         self._forget_timer()
         self._timer_at = min(deadline, now + RECHECK)
-        self._timer = self._loop.call_later(max(0.0, self._timer_at - now), self._check)
+        self._timer = self._loop.call_later(max(0.0, self._timer_at - now), self.check)
 
     def _forget_timer(self) -> None:
         if self._timer is not None:
@@ -151,7 +150,13 @@ class AttemptDeadlines:
             self._timer = None
             self._timer_at = math.inf
 
-    def _check(self) -> None:
+    @property
+    def soonest(self) -> float:
+        """When the next one is over, on the steady clock; infinity when none runs."""
+        return min((next(iter(queue.values())) for queue in self._queues.values()), default=math.inf)
+
+    def check(self) -> None:
+        """Call ``expired`` for those that are overdue; also for tests that have moved the clock."""
         self._forget_timer()
         now = self._clock.steady()
         due = [
@@ -164,6 +169,6 @@ class AttemptDeadlines:
                 self.stop(attempt)
                 self._expired(attempt)
         finally:
-            soonest = min((next(iter(queue.values())) for queue in self._queues.values()), default=math.inf)
+            soonest = self.soonest
             if soonest < self._timer_at:
                 self._wait(now, soonest)

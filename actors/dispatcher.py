@@ -34,6 +34,7 @@ class Dispatcher:
 
     Attributes:
         pool: What runs the attempts; the runtime sets it before recovery.
+        jitter: Of the pauses before something is tried again.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Dispatcher:
         self._activities = activities
         self._timers = timers
         self._now = clock.wall
-        self._jitter = random.Random()  # noqa: S311  (not part of any decision that is replayed)
+        self.jitter = random.Random()  # noqa: S311  (not part of any decision that is replayed)
 
     # --- starting
 
@@ -165,7 +166,7 @@ class Dispatcher:
         reply: Reply = None,
     ) -> None:
         event = outcome_event(
-            pending, outcome, self._now, self._jitter, is_cancelled=is_cancelled, details=details
+            pending, outcome, self._now, self.jitter, is_cancelled=is_cancelled, details=details
         )
         limits = pending.scheduled.limits
         if limits is not None:

@@ -7,13 +7,14 @@ the runtime is left; in between once every ``NOTE_INTERVAL``, so that a hard cra
 
 from __future__ import annotations
 
-import asyncio
 import heapq
+import math
 from collections.abc import Callable
 from itertools import count
 
 from ..journal.clock import Clock
 from .attempts import RECHECK, Attempt
+from .timing import Handle, Later
 
 #: The journal hears of one attempt's heartbeats at most this often, in seconds.
 NOTE_INTERVAL = 10.0
@@ -32,16 +33,14 @@ class HeartbeatWatch:
         expired: Called for an attempt that was silent for too long.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, expired: Callable[[Attempt], None]
-    ) -> None:
+    def __init__(self, loop: Later, clock: Clock, expired: Callable[[Attempt], None]) -> None:
         self._loop = loop
         self._clock = clock
         self._expired = expired
         self._heap: list[tuple[float, int, Attempt]] = []
         self._order = count()
         self._sweep_at = _SMALL
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Handle | None = None
 
     def start(self, attempt: Attempt) -> None:
         """The attempt begins now; does nothing when it has no such limit."""
@@ -57,6 +56,13 @@ class HeartbeatWatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    @property
+    def soonest(self) -> float:
+        """When it has to look again, on the steady clock; infinity when it has not."""
+        while self._heap and self._heap[0][2].ended:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else math.inf
 
     def check(self) -> None:
         """Call ``expired`` for those that are overdue; also for tests that have moved the clock."""
@@ -96,8 +102,7 @@ class HeartbeatWatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._heap and self._heap[0][2].ended:
-            heapq.heappop(self._heap)
-        if self._heap:
-            delay = self._heap[0][0] - self._clock.steady()
+        soonest = self.soonest
+        if soonest < math.inf:
+            delay = soonest - self._clock.steady()
             self._timer = self._loop.call_later(min(max(delay, 0.0), RECHECK), self.check)

@@ -7,7 +7,6 @@ runs' mail waits, and so do their attempts; only pause, resume, release and term
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..journal.fold import TURN, RunState
 from ..supervision.blame import probation
+from .timing import Handle
 
 if TYPE_CHECKING:
     from .attempts import Attempt
@@ -40,7 +40,7 @@ class Isolation:
         self._held_attempts: list[Attempt] = []
         self._run: WorkflowActor | None = None
         self._attempt: Attempt | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Handle | None = None
 
     def begin(self) -> None:
         """All runs that have something to do are in memory."""
@@ -115,7 +115,7 @@ class Isolation:
         shard.go_on()
 
     def _wait(self, suspicions: int) -> None:
-        self._timer = self._shard.loop.call_later(probation(suspicions), self._next)
+        self._timer = self._shard.timing.later.call_later(probation(suspicions), self._next)
 
     def stop(self) -> None:
         """Wait for nothing any more."""

@@ -52,7 +52,7 @@ def load_code(actor: WorkflowActor) -> WorkflowInstance:
             replay = actor.replay = Replay(_new_instance(actor), _records(actor), unfinished)
         shard.marks.begin(REPLAY, actor, replay.number)
         try:
-            is_done = replay.go_on(shard.clock)
+            is_done = replay.go_on(shard.timing.machine)
         finally:
             shard.marks.finish()
     except BaseException as error:

@@ -15,6 +15,7 @@ from ..journal.errors import JournalFullError
 from ..journal.fold import RunState
 from ..journal.payloads import Payload, PayloadConverter, total_size
 from ..journal.run_ends import STATUS_OF, next_run
+from ..journal.writer import settle
 from . import descriptions
 from .actor_coding import with_events
 from .call_errors import WorkflowClosedError, WorkflowTypeError
@@ -44,6 +45,7 @@ from .request_digests import request_digest
 from .shard import Shard
 from .stalls import refuse_stalled
 from .succession import current_run, last_run
+from .timing import Later
 from .updates import UpdateHandle, WaitForStage, check_stage
 from .workflow_actor import WorkflowActor
 
@@ -219,7 +221,7 @@ class Messenger:
         reply: asyncio.Future[Any] = self._open().loop.create_future()
         actor.put(Query(name, payloads, headers), reply)
         seconds = microseconds("query timeout", limit) / 1_000_000
-        if not await wait_within(reply, seconds):
+        if not await wait_within(reply, seconds, actor.shard.timing.later):
             reply.cancel()
             raise TimeoutError(
                 f"query {name!r} of workflow {actor.workflow_id!r} had no answer within {seconds:g} s"
@@ -394,7 +396,7 @@ class Messenger:
         else:
             actor.result_waiters.append(waiter)
         try:
-            if seconds is not None and not await wait_within(future, seconds):
+            if seconds is not None and not await wait_within(future, seconds, shard.timing.later):
                 waiting_on = ""
                 actor = last_run(shard, shard.find(actor.workflow_id, actor.run_id))  # perhaps made anew
                 if actor.batch.durable:  # or it would tell of what may still be lost (R5)
@@ -461,10 +463,23 @@ async def plain_event(actor: WorkflowActor, event: Any) -> Any:
     return (await coder.decode([event], actor.about))[0]
 
 
-async def wait_within(future: asyncio.Future[Any], seconds: float | None) -> bool:
+async def wait_within(future: asyncio.Future[Any], seconds: float, later: Later) -> bool:
     """Wait for a future without cancelling it; returns whether it is done in time."""
-    done, _ = await asyncio.wait([future], timeout=seconds)
-    return bool(done)
+    if future.done():
+        return True
+    waiter = asyncio.get_running_loop().create_future()
+
+    def over(_future: object = None) -> None:
+        settle(waiter, None)
+
+    timer = later.call_later(seconds, over)
+    future.add_done_callback(over)
+    try:
+        await waiter
+    finally:
+        timer.cancel()
+        future.remove_done_callback(over)
+    return future.done()
 
 
 def _nothing(_state: RunState) -> None:

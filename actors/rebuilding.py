@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from ..journal.errors import AppendRefusedError, JournalAccessError, JournalDiskError
 from . import recovery
+from .timing import Cancellable
 
 if TYPE_CHECKING:
     from .shard import Shard
@@ -34,7 +34,7 @@ class Rebuilding:
         self._shard = shard
         self.failures = 0
         self.is_running = False
-        self._handle: asyncio.Handle | None = None
+        self._handle: Cancellable | None = None
 
     def commit_failed(self, error: BaseException) -> None:
         """Throw away everything that may not be on disk, and begin again from the journal.
@@ -54,7 +54,7 @@ class Rebuilding:
         text = "a commit failed, rebuilding from the journal in %.2g s: %s: %s"
         log.error(text, pause, type(error).__name__, error)
         if pause:
-            self._handle = shard.loop.call_later(pause, self._rebuild)
+            self._handle = shard.timing.later.call_later(pause, self._rebuild)
         else:
             self._rebuild()
 
@@ -75,11 +75,12 @@ class Rebuilding:
         self._handle = None
         if steps is None:
             steps = recovery.rebuild(shard)
-        end = shard.clock.steady() + REBUILD_SLICE
+        steady = shard.timing.machine.steady
+        end = steady() + REBUILD_SLICE
         self.is_running = False
         try:
             for _ in steps:
-                if shard.clock.steady() > end:
+                if steady() > end:
                     self.is_running = True
                     self._handle = shard.loop.call_soon(self._rebuild, steps)
                     return
@@ -87,7 +88,7 @@ class Rebuilding:
             shard.intake.check()
         except JournalAccessError as error:
             shard.outage.begin(error, (*shard.actors.values(), *shard.closed_runs))
-            self._handle = shard.loop.call_later(self._next_pause(), self._rebuild)
+            self._handle = shard.timing.later.call_later(self._next_pause(), self._rebuild)
         except Exception as again:  # noqa: BLE001  (whatever it is: without a journal nothing goes on)
             log.critical("the journal cannot be opened again, stopping: %s", again)
             shard.stop(again)

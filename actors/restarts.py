@@ -6,9 +6,7 @@ each start of the runtime; what the journal has is the input, and in the end tha
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ from .appending import write
 from .mailbox import Query, Reply
 from .run_end import WorkflowCrashedError
 from .stalls import stall_failure, stall_run
+from .timing import Handle
 
 log = logging.getLogger("everact.runtime")
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 LIMIT = RestartLimit()
 #: What differs in a message from one try to the next although it is the same: the place of an object in memory.
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
-#: Where the jitter of the pauses comes from; no part of any decision that is replayed.
-JITTER = random.Random()  # noqa: S311
 
 
 class Restarts:
@@ -47,12 +44,12 @@ class Restarts:
     def __init__(self) -> None:
         self._strategy = OneForOne(LIMIT)
         self.is_waiting = False
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Handle | None = None
 
     def crashed(self, actor: WorkflowActor, failure: Failure, position: int) -> float | None:
         """Seconds until the run is tried again; None when it is to be quarantined."""
         cause = (position, failure.type, _ADDRESS.sub("", failure.message))
-        return self._strategy.crashed(cause, actor.shard.clock.steady(), JITTER)
+        return self._strategy.crashed(cause, actor.shard.clock.steady(), actor.shard.dispatcher.jitter)
 
 
 def crash_over(actor: WorkflowActor, crash: WorkflowCrashedError, event: Any, reply: Reply) -> None:
@@ -112,7 +109,7 @@ def restart_later(actor: WorkflowActor, failure: Failure, pause: float) -> None:
     actor.batch.after(log.warning, message, actor.workflow_id, actor.run_id, pause, full_text(failure))
     if restarts.timer is not None:
         restarts.timer.cancel()
-    restarts.timer = actor.shard.loop.call_later(pause, _restart, actor, restarts)
+    restarts.timer = actor.shard.timing.later.call_later(pause, _restart, actor, restarts)
 
 
 def hold_until_begin(actor: WorkflowActor) -> None:

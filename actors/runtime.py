@@ -17,7 +17,6 @@ from ..journal.clock import Clock, SystemClock
 from ..journal.codecs import PayloadCodec
 from ..journal.encryption import settle_encryption
 from ..journal.events import Header
-from ..journal.ids import random_id
 from ..journal.payload_limits import PayloadLimits
 from ..journal.payloads import PayloadConverter
 from ..journal.store import JournalStore
@@ -62,6 +61,7 @@ from .shard import MAX_CACHED, Shard
 from .source_check import check_workflows
 from .start_options import NOTHING, carried
 from .starting import start_run
+from .timing import Timing, real_timing
 from .turn_guard import Guard, install_guards
 from .typing import R, Ts, W, WorkflowClass
 from .workflow_actor import WorkflowActor
@@ -197,6 +197,7 @@ class Runtime(OwnActivityAccess, JournalAccess):
         loop = asyncio.get_running_loop()
         settings = self._settings
         store = settings.open_store()
+        timing = self._timing(loop)
         try:
             settle_encryption(store, settings.codecs)
             shard = Shard(
@@ -210,9 +211,10 @@ class Runtime(OwnActivityAccess, JournalAccess):
                 codecs=settings.codecs,
                 payload_limits=settings.payload_limits,
                 max_cached=settings.max_cached_workflows,
-                marks=Marks(settings.clock, settings.watchdog, settings.max_attempts),
+                marks=Marks(timing.machine, settings.watchdog, settings.max_attempts),
                 guard=settings.guard,
                 interceptors=self._interceptors,
+                timing=timing,
             )
             shard.dispatcher.pool = ActivityPool(
                 loop,
@@ -225,6 +227,7 @@ class Runtime(OwnActivityAccess, JournalAccess):
                 max_async=settings.max_concurrent_activities,
                 max_threads=settings.max_activity_threads,
                 interceptors=self._interceptors,
+                timing=timing,
             )
             recover(shard)
         except BaseException:
@@ -274,6 +277,10 @@ class Runtime(OwnActivityAccess, JournalAccess):
             finally:
                 if self._store is not None:
                     self._store.close()
+
+    def _timing(self, loop: asyncio.AbstractEventLoop) -> Timing:
+        """What the runtime waits by."""
+        return real_timing(loop, self._settings.clock)
 
     def forsake(self) -> asyncio.AbstractEventLoop | None:
         """In a forked child: be closed without touching what is the parent's; returns the inherited loop."""
@@ -375,7 +382,7 @@ class Runtime(OwnActivityAccess, JournalAccess):
         if_running = options.get("if_running", "fail")
         if_closed = options.get("if_closed", "allow")
         start_policies.check(if_running, if_closed)
-        workflow_id = check_workflow_id(options["id"]) if "id" in options else random_id()
+        workflow_id = check_workflow_id(options["id"]) if "id" in options else shard.new_id()
         request_id = check_request_id(options.get("request_id"))
         if request_id and "id" not in options:
             raise ValueError("request_id needs an id: a repeat is recognised by both")

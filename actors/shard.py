@@ -25,6 +25,7 @@ from ..journal.errors import (
     JournalDiskError,
 )
 from ..journal.fold import RunState
+from ..journal.ids import random_id
 from ..journal.outbox import Outbox
 from ..journal.payload_limits import PayloadLimits, PayloadSizes
 from ..journal.payloads import PayloadConverter
@@ -56,6 +57,7 @@ from .passivation import Passivation
 from .rebuilding import Rebuilding
 from .succession import as_follower, begin_next
 from .timers import TimerQueue
+from .timing import Timing, real_timing
 from .turn_guard import Guard
 from .workflow_actor import WorkflowActor
 from .workflow_logger import workflow_logger
@@ -90,6 +92,8 @@ class Shard:
         closed_runs: Ended runs that are in memory.
         outage: Whether the journal cannot be opened again just now.
         rebuilding: Begins again from the journal after a failed commit.
+        timing: What it waits by.
+        new_id: Makes ids for what has none of its own.
         detached: How many coroutines refused to end when their run left memory, by workflow type.
         starts: Starts with a request id whose runs are open, by workflow id and request id.
         coder: Runs the payload codecs; None when there are none.
@@ -125,25 +129,28 @@ class Shard:
         marks: Marks,
         guard: Guard = "warn",
         interceptors: Sequence[Interceptor] = (),
+        timing: Timing | None = None,
     ) -> None:
         self.guard: Guard = guard
         self.interceptors = interceptors
         self.store = store
         self.loop = loop
         self.clock = clock
+        self.timing = timing or real_timing(loop, clock)
         self.now = clock.wall
+        self.new_id = random_id
         self.converter = converter
         self.coder = EventCoder(codecs, loop) if codecs else None
         self.digest_key = b"" if self.coder is None else next(iter(self.coder.digest_keys()), b"")
         self.sizes = PayloadSizes(payload_limits or PayloadLimits())
         self.workflows = workflows
         self.activities = activities
-        self.timers = TimerQueue(loop, clock, lambda: len(self._ready) >= CROWD)
+        self.timers = TimerQueue(self.timing.looks, clock, lambda: len(self._ready) >= CROWD)
         self.dispatcher = Dispatcher(activities, self.timers, clock)
         self.actors: dict[int, WorkflowActor] = {}
         self.newest: dict[str, WorkflowActor] = {}
         self.next_key = 1
-        self.intake = Intake(store, loop, clock, limits, lambda: coming(self))
+        self.intake = Intake(store, loop, self.timing.machine, limits, lambda: coming(self))
         self.housekeeping = Housekeeping(self)
         self.courier = Courier(self)
         self.passivation = Passivation(self, max_cached)
@@ -205,7 +212,7 @@ class Shard:
     def enqueue_later(self, actor: WorkflowActor, delay: float) -> None:
         """Give an actor a turn after ``delay`` seconds; mail that comes meanwhile waits with the rest."""
         actor.queued = True
-        self.loop.call_later(delay, self._enqueue_again, actor)
+        self.timing.later.call_later(delay, self._enqueue_again, actor)
 
     def _enqueue_again(self, actor: WorkflowActor) -> None:
         present = actor in (self.actors.get(actor.key), self.closed_runs.get(actor.key))
@@ -221,7 +228,8 @@ class Shard:
         """Let every ready actor handle its mailbox, then send what they wrote to the disk."""
         ready = self._ready
         isolation = self.isolation
-        end = self.clock.steady() + PUMP_SLICE
+        steady = self.timing.machine.steady
+        end = steady() + PUMP_SLICE
         generators = take_generators()
         try:
             if self.courier.is_ready and self.writer.error is None:
@@ -233,7 +241,7 @@ class Shard:
                 actor.queued = False
                 if actor.work():
                     self.enqueue(actor)
-                if self.clock.steady() > end:
+                if steady() > end:
                     break
         except BaseException as error:
             # KeyboardInterrupt in a turn that perhaps never ends: running it again would ask for another.
@@ -272,8 +280,9 @@ class Shard:
                 await asyncio.sleep(0)
                 continue
             if self._pump_scheduled:
-                self._idle = self.loop.create_future()
-                await self._idle
+                if self._idle is None:
+                    self._idle = self.loop.create_future()
+                await asyncio.shield(self._idle)  # others wait for it too
             await self.writer.drain()
             if coder is not None and not await coder.idle(limit):
                 text = "leaving: payload codecs have not answered within %g s; their runs go on later"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..journal import events as ev
-from ..journal.ids import random_id
 from ..journal.payloads import Payload, total_size
 from ..journal.writer import Raise
 from .call_errors import (
@@ -83,7 +82,7 @@ def start_run(
         return current, future
     started = ev.WorkflowStarted(
         workflow_id,
-        random_id(),
+        shard.new_id(),
         definition.name,
         args,
         request_id,

@@ -139,7 +139,7 @@ class ThreadAttempts:
         pool = self._pool
         if attempt in pool._running:
             attempt.worker = worker
-            pool._deadlines.start(attempt)
+            pool.deadlines.start(attempt)
             if not attempt.ended:
                 pool.heartbeats.start(attempt)
 
@@ -147,7 +147,7 @@ class ThreadAttempts:
         self, attempt: Attempt, worker: Worker, outcome: Payload | Failure | CompleteAsyncError
     ) -> None:
         pool = self._pool
-        pool._deadlines.stop(attempt)
+        pool.deadlines.stop(attempt)
         pool._marks.over(attempt)
         if worker.lost:
             self.lost.remove(worker.thread.name if worker.thread else "")

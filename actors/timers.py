@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from itertools import count
 from typing import Any
 
 from ..journal.clock import Clock
+from .timing import Handle, Later
 
 #: The wall clock is looked at again at least this often, in seconds: it may have been set.
 RECHECK = 1.0
@@ -40,9 +40,7 @@ class TimerQueue:
     A hundred thousand that fall due at once come a few at a time, so that messages find their way between them.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, is_crowded: Callable[[], bool] = _never
-    ) -> None:
+    def __init__(self, loop: Later, clock: Clock, is_crowded: Callable[[], bool] = _never) -> None:
         """Begin.
 
         Args:
@@ -55,7 +53,7 @@ class TimerQueue:
         self._is_crowded = is_crowded
         self._heap: list[tuple[int, int, Due, Alive, Any, int]] = []
         self._order = count()
-        self._handle: asyncio.TimerHandle | None = None
+        self._handle: Handle | None = None
         self._wake_at = 0
         self._dead = 0
 
@@ -90,6 +88,18 @@ class TimerQueue:
     def check(self) -> None:
         """Call everything that is due, however much; also for tests that have moved the clock."""
         self._fall_due(sys.maxsize)
+
+    def soonest(self, matters: Callable[[Any], bool]) -> int | None:
+        """The first deadline of an entry that has a purpose, and whose owner matters; microseconds."""
+        heap = self._heap
+        while heap and not heap[0][3](heap[0][4], heap[0][5]):
+            heapq.heappop(heap)
+        if heap and not matters(heap[0][4]):  # there are few of these
+            return min(
+                (entry[0] for entry in heap if matters(entry[4]) and entry[3](entry[4], entry[5])),
+                default=None,
+            )
+        return heap[0][0] if heap else None
 
     def _wake(self) -> None:
         if self._is_crowded():

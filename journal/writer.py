@@ -217,7 +217,7 @@ class GroupCommit:
             self.flush()
             if self._idle is None:
                 self._idle = self._loop.create_future()
-            await self._idle
+            await asyncio.shield(self._idle)  # others wait for it too
 
     def abandon(self, error: EveractError) -> None:
         """Throw the open batch away: nobody was told of it."""

@@ -293,7 +293,7 @@ async def test_one_that_never_ends_is_waited_for_until_its_limit():
         await handle.signal(W.end)
         await until(lambda: told.seen)
         clock.advance(31)
-        runtime._shard.dispatcher.pool._deadlines._check()
+        runtime._shard.dispatcher.pool.deadlines.check()
         result = await handle.result()
         told.may_end.set()
     assert result.startswith(

@@ -92,7 +92,7 @@ async def test_the_wait_for_a_slot_is_not_the_time_of_the_attempt_and_the_other_
         handle = await runtime.spawn(W.run)
         await until(lambda: len(gated.calls) == 3)
         clock.advance(9)
-        runtime._shard.dispatcher.pool._deadlines._check()
+        runtime._shard.dispatcher.pool.deadlines.check()
         await tick(runtime, clock, 0)
         assert (await handle.describe()).status == "running"
         await handle.terminate()

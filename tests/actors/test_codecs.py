@@ -566,7 +566,7 @@ async def test_the_time_of_the_codecs_is_not_the_activitys(caplog):
         handle = await runtime.spawn(Worker)
         await codec.at_work.wait()
         clock.advance(3600)
-        runtime._shard.dispatcher.pool._deadlines._check()
+        runtime._shard.dispatcher.pool.deadlines.check()
         codec.gate.set()
         assert await handle.result() == "slow"
         assert "AttemptFailed" not in kinds(await handle.fetch_history())

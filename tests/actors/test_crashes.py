@@ -196,7 +196,6 @@ async def test_a_run_that_waits_for_its_restart_can_be_terminated(monkeypatch):
 async def test_the_pauses_have_jitter_from_a_source_that_can_be_set(monkeypatch):
     seen = []
     monkeypatch.setattr(restarts, "LIMIT", RestartLimit())
-    monkeypatch.setattr(restarts, "JITTER", random.Random(7))
     restart_later = restarts.restart_later
 
     def noted(actor, failure, pause):
@@ -213,6 +212,7 @@ async def test_the_pauses_have_jitter_from_a_source_that_can_be_set(monkeypatch)
             trouble()
 
     async with hosted(MemoryJournal(), W) as runtime:
+        runtime._shard.dispatcher.jitter = random.Random(7)
         await runtime.execute(W.run)
     source, backoff = random.Random(7), Backoff()
     assert seen == [backoff.pause(n, source) for n in range(3)]

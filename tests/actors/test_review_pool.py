@@ -307,7 +307,7 @@ async def test_a_finished_activity_leaves_no_timer_for_the_rest_of_its_limit(mon
     async with hosted(MemoryJournal(), W, activities=[held.fn]) as runtime:
         handle = await runtime.spawn(W)
         await until(lambda: held.calls)
-        deadlines = runtime._shard.dispatcher.pool._deadlines
+        deadlines = runtime._shard.dispatcher.pool.deadlines
         await asyncio.sleep(0.05)
         assert deadlines._timer is not None, "it goes on looking"
         held.open.set()

@@ -119,7 +119,7 @@ async def test_a_task_that_nobody_waits_for_and_that_swallows_its_cancel_is_name
             await handle.terminate("enough")
         elif how == "time limit":
             clock.advance(3601)
-            pool._deadlines._check()
+            pool.deadlines.check()
         else:
             clock.advance(1)
             runtime._shard.timers.check()

@@ -175,7 +175,7 @@ async def test_errors_are_those_of_the_runtime(both, name):
 
 
 async def test_a_query_without_an_answer_in_time_is_a_timeout_on_both_sides(both, monkeypatch):
-    async def never(_future, _seconds):
+    async def never(_future, _seconds, _later):
         return False
 
     runtime, client = both

@@ -10,7 +10,7 @@ import pkgutil
 import pytest
 
 import everact
-from everact import exceptions
+from everact import exceptions, testing
 from everact.exceptions import ApplicationError, EveractError, FailureError
 from everact.journal.failures import Failure
 
@@ -35,6 +35,7 @@ ARGUMENTS = {
     "WorkflowContinuedAsNewError": ("order-42", "run-1", "run-2"),
     "JournalLockedError": ("/orders", 4711),
     "NoDeadLetterError": ("order-42", 7),
+    "NoProgressError": ("the result of workflow 'w'", "no workflow is open"),
     "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9, "draw 1"),
     "PayloadCodecError": ("key 'k' is not known", "result of activity charge", "$"),
     "PayloadDecodeError": ("expected int", "result of activity charge", "$.price"),
@@ -106,13 +107,15 @@ def every_error() -> dict[str, type[BaseException]]:
     return found
 
 
-ERRORS = {name: getattr(exceptions, name) for name in exceptions.__all__ if name.endswith("Error")}
+#: The test kit has its own, so that programs do not load it.
+KIT = {name: getattr(testing, name) for name in testing.__all__ if name.endswith("Error")}
+ERRORS = {name: getattr(exceptions, name) for name in exceptions.__all__ if name.endswith("Error")} | KIT
 
 
 def test_every_error_of_the_package_is_exported():
     missing = {name for name, error in every_error().items() if issubclass(error, EveractError)} - set(ERRORS)
     assert missing <= INTERNAL
-    assert set(every_error()) - set(exceptions.__all__) <= INTERNAL
+    assert set(every_error()) - set(exceptions.__all__) - set(KIT) <= INTERNAL
 
 
 def test_the_table_of_arguments_names_only_errors():

@@ -1,0 +1,336 @@
+"""Moves virtual time: to what is due next, once nothing of the environment can run.
+
+Time passes only while somebody waits for the environment: for a result, an update, a sleep. So what a test does between
+two awaits, or while it waits for something else, never races with the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..actors.context import current_activity
+from ..actors.housekeeping import Housekeeping
+from .clock import VirtualClock, VirtualLater
+from .errors import NoProgressError
+
+if TYPE_CHECKING:
+    from ..actors.attempts import Attempt
+    from ..actors.shard import Shard
+
+log = logging.getLogger("everact.testing")
+
+#: The loop has nothing more to do after so many passes in which nothing else was ready: I/O is looked at between them.
+CALM = 2
+#: It is not waited for longer than so many passes: others share the loop, and may never be done.
+PASSES = 10
+#: Time that is held for so long is reported in the log, in seconds of the real clock.
+PATIENCE = 2.0
+#: Between two looks at what only real time moves, in seconds.
+PAUSE = 0.002
+
+
+class Call:
+    """A call that waits for the environment.
+
+    Attributes:
+        text: What it waits for, for messages.
+        workflow_id: Of the run that it is about; empty for none.
+        task: Its task.
+        attempt: The attempt whose code has made it, or None.
+        error: What it is given up with.
+        condition: What it waits for, where that is looked at whenever nothing can run.
+        met: Done once that is true; None without a condition.
+    """
+
+    __slots__ = ("_cancelling", "attempt", "condition", "error", "met", "task", "text", "workflow_id")
+
+    def __init__(self, text: str, workflow_id: str, attempt: Attempt | None) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.text = text
+        self.workflow_id = workflow_id
+        self.task = task
+        self.attempt = attempt
+        self.error: BaseException | None = None
+        self.condition: Callable[[], object] = _never
+        self.met: asyncio.Future[None] | None = None
+        self._cancelling = task.cancelling()
+
+    def give_up(self, error: BaseException) -> None:
+        """Let it raise, as ``asyncio.timeout`` does."""
+        self.error = error
+        self.task.cancel()
+
+    def ended_by_us(self) -> bool:
+        """Whether a cancellation that arrives is ours."""
+        return self.error is not None and self.task.uncancel() <= self._cancelling
+
+
+class Advance:
+    """An order to move time.
+
+    Attributes:
+        end: To here, as ``VirtualClock.elapsed`` counts.
+        past_running: Activities that really run do not hold it up.
+        done: Set once everything until there has happened.
+    """
+
+    __slots__ = ("done", "end", "past_running")
+
+    def __init__(self, end: int, *, past_running: bool) -> None:
+        self.end = end
+        self.past_running = past_running
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class TimeDriver:
+    """Moves the clock of one environment.
+
+    Attributes:
+        calls: Those that wait.
+        holds: So many blocks hold time.
+        is_automatic: Time jumps by itself.
+    """
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        later: VirtualLater,
+        shard: Callable[[], Shard | None],
+        report: Callable[[Call | None], str],
+        *,
+        is_automatic: bool,
+    ) -> None:
+        self._clock = clock
+        self._later = later
+        self._shard_now = shard
+        self._report = report
+        self._advances: deque[Advance] = deque()
+        self._stirred = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.calls: dict[Call, None] = {}
+        self.holds = 0
+        self.is_automatic = is_automatic
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.get_running_loop().create_task(self._drive(), name="everact-virtual-time")
+
+    async def stop(self) -> None:
+        """End; nobody moves time any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
+
+    def stir(self) -> None:
+        """Something has changed that decides whether time moves."""
+        self._stirred.set()
+
+    # --- who waits
+
+    @contextmanager
+    def waiting(self, text: str, workflow_id: str = "") -> Generator[Call]:
+        """Let time pass while the body waits for the environment.
+
+        Raises:
+            NoProgressError: What it waits for can never come.
+        """
+        context = current_activity.get(None)
+        call = Call(text, workflow_id, None if context is None else context.attempt)
+        self.calls[call] = None
+        self.stir()
+        try:
+            yield call
+        except asyncio.CancelledError:
+            if call.ended_by_us():
+                assert call.error is not None
+                raise call.error from None
+            raise
+        finally:
+            del self.calls[call]
+            self.stir()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until so much virtual time has passed."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with self.waiting(f"a sleep of {seconds:g} s"):
+            timer = self._later.call_later(seconds, _settle, future)
+            try:
+                await future
+            finally:
+                timer.cancel()
+
+    async def until(self, condition: Callable[[], object], text: str) -> None:
+        """Wait until a condition holds; it is looked at whenever nothing can run."""
+        with self.waiting(text) as call:
+            call.condition = condition
+            call.met = asyncio.get_running_loop().create_future()
+            await call.met
+
+    async def advance(self, microseconds: int, *, past_running: bool) -> None:
+        """Move time by so much, stopping wherever something is due."""
+        start = self._advances[-1].end if self._advances else self._clock.elapsed
+        advance = Advance(start + microseconds, past_running=past_running)
+        self._advances.append(advance)
+        self.stir()
+        try:
+            await advance.done
+        finally:
+            if advance in self._advances:
+                self._advances.remove(advance)
+
+    def holding(self) -> list[Attempt]:
+        """Attempts whose code really runs, and does not wait for the environment."""
+        shard = self._shard_now()
+        if shard is None or not shard.dispatcher.pool._running:
+            return []
+        waiting = {call.attempt for call in self.calls if call.attempt is not None}
+        return [attempt for attempt in shard.dispatcher.pool._running if attempt not in waiting]
+
+    # --- moving time
+
+    def _is_wanted(self) -> bool:
+        """Whether somebody waits; activities that do are waited for themselves, or not."""
+        return any(call.attempt is None and call.error is None for call in self.calls)
+
+    async def _drive(self) -> None:
+        while True:
+            self._stirred.clear()
+            advance = self._advances[0] if self._advances else None
+            if advance is None and not self._is_wanted():
+                await self._stirred.wait()
+                continue
+            if advance is None and (self.holds or not self.is_automatic):
+                await self._something_else()
+                continue
+            shard = self._shard_now()
+            if shard is None or shard.error is not None:
+                await self._stirred.wait()
+                continue
+            past_running = advance is not None and advance.past_running
+            if not past_running and self.holding():
+                await self._something_else()
+            elif await self._is_calm(shard, past_running=past_running):
+                self._step(shard, advance)
+
+    async def _something_else(self) -> None:
+        """Wait until something changes; say so when that takes long."""
+        timer = asyncio.get_running_loop().call_later(PATIENCE, self._complain)
+        try:
+            await self._stirred.wait()
+        finally:
+            timer.cancel()
+
+    def _complain(self) -> None:
+        log.warning("virtual time stands still since %g s.\n%s", PATIENCE, self._report(None))
+
+    async def _is_calm(self, shard: Shard, *, past_running: bool) -> bool:
+        """Wait until the engine and the loop have nothing to do; False when something has changed meanwhile."""
+        ready: Any = getattr(asyncio.get_running_loop(), "_ready", None)
+        calm = 0
+        for _ in range(PASSES):
+            if self._is_busy(shard):
+                await shard.idle()
+                if self._waits_for_real_time(shard):
+                    await asyncio.sleep(PAUSE)
+                return False
+            await asyncio.sleep(0)
+            if self._stirred.is_set() or (not past_running and self.holding()):
+                return False
+            if ready is not None:
+                calm = 0 if ready else calm + 1
+                if calm >= CALM:
+                    break
+        return not self._is_busy(shard)
+
+    @staticmethod
+    def _waits_for_real_time(shard: Shard) -> bool:
+        return shard.courier._timer is not None
+
+    def _is_busy(self, shard: Shard) -> bool:
+        return (
+            shard._pump_scheduled
+            or not shard.writer.is_idle
+            or shard.rebuilding.is_running
+            or (shard.coder is not None and bool(shard.coder.jobs))
+            or self._waits_for_real_time(shard)
+        )
+
+    def _step(self, shard: Shard, advance: Advance | None) -> None:
+        """Nothing can run: move time to what is due next, or give up the calls that wait."""
+        due = self.next_due(shard)
+        if advance is not None:
+            if due is not None and due <= advance.end:
+                self._move(shard, due)
+            elif self._clock.elapsed < advance.end:
+                self._move(shard, advance.end)
+            else:
+                self._advances.popleft()
+                _settle(advance.done)
+        elif self._meet_conditions():
+            pass
+        elif due is not None:
+            self._move(shard, due)
+        else:
+            for call in list(self.calls):
+                if call.attempt is None and call.error is None:
+                    call.give_up(NoProgressError(call.text, self._report(call)))
+
+    def _meet_conditions(self) -> bool:
+        """Let those go on whose condition holds now; returns whether there is one."""
+        is_met = False
+        for call in self.calls:
+            if call.met is not None and not call.met.done() and call.error is None:
+                try:
+                    if not call.condition():
+                        continue
+                    call.met.set_result(None)
+                except Exception as error:  # noqa: BLE001  (the test's own condition; its caller gets it)
+                    call.met.set_exception(error)
+                is_met = True
+        return is_met
+
+    def next_due(self, shard: Shard) -> int | None:
+        """When something falls due that lets a run, an activity or a sleep go on, as ``elapsed`` counts."""
+        clock = self._clock
+        found = []
+        wall = shard.timers.soonest(_matters)
+        if wall is not None:
+            found.append(clock.elapsed + max(0, wall - clock.wall()))
+        pool = shard.dispatcher.pool
+        steady = [pool.deadlines.soonest, pool.heartbeats.soonest]
+        later = self._later.soonest
+        if later is not None:
+            steady.append(later)
+        found += [clock.elapsed_at(at) for at in steady if at != float("inf")]
+        return min(found, default=None)
+
+    def _move(self, shard: Shard, to: int) -> None:
+        self._clock.move(max(0, to - self._clock.elapsed))
+        pool = shard.dispatcher.pool
+        shard.timers.check()
+        pool.deadlines.check()
+        pool.heartbeats.check()
+        self._later.check()
+
+
+def _matters(owner: object) -> bool:
+    """Whether what a timer belongs to lets somebody go on; the journal's upkeep does not."""
+    return not isinstance(owner, Housekeeping)
+
+
+def _never() -> bool:
+    return False
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

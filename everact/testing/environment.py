@@ -1,0 +1,339 @@
+"""The test environment: a real runtime on a journal of its own, whose time is virtual."""
+
+# The implementations below their overloads take `*args: *Ts`, or mypy refuses the overloads.
+# pyright: reportInvalidTypeVarUse=false
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from datetime import datetime, timedelta
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Literal, Self, TypedDict, Unpack, overload
+
+from ..actors.handles import WorkflowHandle
+from ..actors.interceptors import Interceptor
+from ..actors.options import StartOptions, WatchdogLimits, microseconds
+from ..actors.runtime import Runtime
+from ..actors.runtime_settings import Durability
+from ..actors.timing import Timing
+from ..actors.turn_guard import Guard
+from ..actors.typing import R, Ts, W, WorkflowClass
+from ..journal.clock import SystemClock
+from ..journal.codecs import PayloadCodec
+from ..journal.memory_store import MemoryJournal, MemoryStore
+from ..journal.payload_limits import PayloadLimits
+from ..journal.store import JournalStore
+from ..journal.type_converters import TypeConverter, TypeUpgrade
+from .calls import WaitingMessenger
+from .clock import START, VirtualClock, VirtualLater, VirtualLooks
+from .driver import Call, TimeDriver
+from .report import report
+
+#: Where an environment keeps its journal: in memory, or in an LMDB file of a directory of its own.
+Storage = Literal["memory", "lmdb"]
+
+
+class RuntimeOptions(TypedDict, total=False):
+    """Options of the environment's ``Runtime``; they mean there and here the same.
+
+    Attributes:
+        name: See ``Runtime``, as for all others; those with another default here say so.
+        durability: Default ``os``: a test's journal need not survive a power failure.
+        trust_pickle: See ``Runtime``.
+        codecs: See ``Runtime``.
+        converters: See ``Runtime``.
+        payload_limits: See ``Runtime``.
+        max_concurrent_activities: See ``Runtime``.
+        max_activity_threads: See ``Runtime``.
+        max_cached_workflows: See ``Runtime``.
+        grace: Default 0: what still runs at the end of a test is cut.
+        watchdog: See ``Runtime``. It looks at real time; None while you debug.
+        guard: Default ``strict``.
+        interceptors: See ``Runtime``.
+        door: Default False.
+    """
+
+    name: str
+    durability: Durability
+    trust_pickle: bool
+    codecs: Sequence[PayloadCodec]
+    converters: Iterable[TypeConverter[Any] | TypeUpgrade]
+    payload_limits: PayloadLimits | None
+    max_concurrent_activities: int
+    max_activity_threads: int
+    max_cached_workflows: int
+    grace: timedelta | float
+    watchdog: WatchdogLimits | None
+    guard: Guard
+    interceptors: Sequence[Interceptor]
+    door: bool
+
+
+class _TestRuntime(Runtime):
+    """A runtime that waits by virtual time; what has to do with the machine goes by the machine's."""
+
+    _virtual: tuple[VirtualLater, VirtualLooks]
+
+    def _timing(self, loop: asyncio.AbstractEventLoop) -> Timing:
+        del loop  # it would wait by real time
+        return Timing(*self._virtual, SystemClock())
+
+
+class TestEnvironment:
+    """A runtime for tests: ``async with TestEnvironment(workflows=[...], activities=[...]) as env:``.
+
+    It is the production runtime, on a journal in memory or in a temporary directory, with the guards of
+    ``guard="strict"``, fixed seeds, and a clock of its own. While somebody waits for the environment (for a result, an
+    update, ``sleep``, ``until``) and nothing of it can run, time jumps to what is due next. Nothing else moves it.
+
+    Attributes:
+        clock: The clock of this environment, and of no other.
+    """
+
+    __test__ = False  # pytest: this is no test class
+
+    def __init__(
+        self,
+        *,
+        workflows: Iterable[type[Any]] = (),
+        activities: Iterable[Any] = (),
+        start_time: datetime = START,
+        time: Literal["auto", "manual"] = "auto",
+        seed: int = 0,
+        store: Storage = "memory",
+        journal: str | PathLike[str] | MemoryJournal | None = None,
+        **options: Unpack[RuntimeOptions],
+    ) -> None:
+        """Check the declarations; nothing is opened yet.
+
+        Args:
+            workflows: Classes declared with ``@workflow.defn``.
+            activities: Functions declared with ``@activity.defn``; those that are mocked need not be here.
+            start_time: Where the clock begins, with a time zone; default 2026-01-01 00:00 UTC.
+            time: ``auto``, or ``manual``: only ``advance`` moves the clock.
+            seed: Ids of runs, what ``workflow.random`` gives, and the jitter of retries come from it.
+            store: Where the journal is, when no ``journal`` is given: ``memory`` or ``lmdb``.
+            journal: Directory of a journal that is to stay, or one in memory that a test has made.
+            **options: See ``RuntimeOptions``.
+
+        Raises:
+            Exception: As of ``Runtime``.
+        """
+        if time not in ("auto", "manual"):
+            raise ValueError(f"time must be 'auto' or 'manual', not {time!r}")
+        if store not in ("memory", "lmdb"):
+            raise ValueError(f"store must be 'memory' or 'lmdb', not {store!r}")
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise TypeError(f"seed must be an int, not {seed!r}")
+        self.clock = VirtualClock(start_time)
+        self._workflows = list(workflows)
+        self._activities = list(activities)
+        self._options = options
+        self._seed = seed
+        self._store = store
+        self._journal: str | PathLike[str] | MemoryJournal | None = journal
+        self._later = VirtualLater(self.clock)
+        self._is_automatic = time == "auto"
+        self._driver: TimeDriver | None = None
+        self._checks: list[Callable[[], Awaitable[object]]] = []
+        self._folders = AsyncExitStack()
+        self._runtime = self._new_runtime("journal")
+
+    # --- life
+
+    def _new_runtime(self, journal: str | PathLike[str] | JournalStore) -> _TestRuntime:
+        options: dict[str, Any] = {"guard": "strict", "grace": 0.0, "door": False, "durability": "os"}
+        options.update(self._options)
+        runtime = _TestRuntime(
+            journal, workflows=self._workflows, activities=self._activities, clock=self.clock, **options
+        )
+        runtime._virtual = (self._later, VirtualLooks(self.clock))
+        return runtime
+
+    async def __aenter__(self) -> Self:
+        """Open the journal.
+
+        Raises:
+            Exception: As of entering a ``Runtime``.
+        """
+        if self._driver is not None:
+            raise RuntimeError("this TestEnvironment is already entered; make another one")
+        if self._journal is None:
+            self._journal = MemoryJournal() if self._store == "memory" else self._new_folder()
+        self._driver = TimeDriver(
+            self.clock, self._later, self._shard, self._report, is_automatic=self._is_automatic
+        )
+        self._calls = WaitingMessenger(self._driver)
+        try:
+            await self._open()
+        except BaseException:
+            await self._folders.aclose()
+            raise
+        self._driver.start()
+        return self
+
+    def _new_folder(self) -> Path:
+        folder = TemporaryDirectory(prefix="everact-test-")
+        self._folders.callback(folder.cleanup)
+        return Path(folder.name, "journal")
+
+    async def _open(self) -> None:
+        """Enter a runtime on the environment's journal."""
+        journal = self._journal
+        assert journal is not None
+        driver = self._active_driver()
+        store = MemoryStore(journal) if isinstance(journal, MemoryJournal) else journal
+        runtime = self._runtime = self._new_runtime(store)
+        self._calls.behind, runtime._messenger = runtime._messenger, self._calls
+        await runtime.__aenter__()
+        shard = runtime._shard
+        assert shard is not None
+        # A journal may have runs of an environment of this seed: the key of the next run makes the ids differ.
+        ids = random.Random(f"{self._seed}/ids/{shard.next_key}")  # noqa: S311
+        shard.new_id = lambda: f"{ids.getrandbits(128):032x}"
+        shard.dispatcher.jitter = random.Random(f"{self._seed}/jitter")  # noqa: S311
+        shard.dispatcher.pool.slot_freed = driver.stir
+        driver.stir()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        driver = self._active_driver()
+        try:
+            if error is None:
+                for check in self._checks:
+                    await check()
+        finally:
+            await driver.stop()
+            try:
+                await self._runtime.__aexit__(kind, error, trace)
+            finally:
+                await self._folders.aclose()
+
+    async def restart(self) -> None:
+        """Leave the runtime and start another one on the same journal, as a process that is stopped and started.
+
+        Attempts that run are cut, and run again; code of workflows is replayed. Calls in flight get a
+        RuntimeClosedError; handles go on with the new runtime. No time passes.
+        """
+        driver = self._active_driver()
+        await driver.stop()
+        await self._runtime.__aexit__(None, None, None)
+        await self._open()
+        driver.start()
+
+    def at_end(self, check: Callable[[], Awaitable[object]]) -> None:
+        """Have a check awaited at the end of the block, while the runtime is open; not when the block raises."""
+        self._checks.append(check)
+
+    def _shard(self) -> Any:
+        return self._runtime._shard
+
+    def _active_driver(self) -> TimeDriver:
+        if self._driver is None:
+            raise RuntimeError(
+                "the TestEnvironment is not open: use it inside 'async with TestEnvironment(...) as env:'"
+            )
+        return self._driver
+
+    # --- time
+
+    def now(self) -> datetime:
+        """The environment's time, UTC."""
+        return self.clock.now()
+
+    async def advance(self, duration: timedelta | float, *, past_running: bool = False) -> None:
+        """Move time, stopping wherever something is due until what follows from it is done.
+
+        Args:
+            duration: A timedelta or seconds.
+            past_running: Activities whose code really runs are not waited for, so that their limits can pass.
+        """
+        driver = self._active_driver()
+        await driver.advance(microseconds("advance", duration), past_running=past_running)
+
+    async def sleep(self, duration: timedelta | float) -> None:
+        """Wait until so much time has passed; also for activities, which do not hold time while they wait here.
+
+        Args:
+            duration: A timedelta or seconds.
+        """
+        await self._active_driver().sleep(microseconds("sleep", duration) / 1_000_000)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Let time pass until a condition holds; it is looked at whenever nothing can run.
+
+        Raises:
+            NoProgressError: It can never hold: nothing is due any more.
+        """
+        name = getattr(condition, "__qualname__", "a condition").rpartition("<locals>.")[2]
+        await self._active_driver().until(condition, f"what env.until({name}) waits for")
+
+    @contextmanager
+    def time_held(self) -> Generator[None]:
+        """Hold time in the block: nothing jumps, and no call is given up for lack of progress."""
+        driver = self._active_driver()
+        driver.holds += 1
+        try:
+            yield
+        finally:
+            driver.holds -= 1
+            driver.stir()
+
+    def report(self) -> str:
+        """What holds time still, what is due next, and what each open run waits for."""
+        return self._report(None)
+
+    def _report(self, call: Call | None) -> str:
+        return report(self._shard(), self.clock, self._active_driver(), call)
+
+    # --- runs
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime; another one after ``restart``."""
+        return self._runtime
+
+    @overload
+    async def spawn(
+        self, workflow: Callable[[W, *Ts], Awaitable[R]], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[W, R]: ...
+    @overload
+    async def spawn(
+        self, workflow: WorkflowClass[W, *Ts, R], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[W, R]: ...
+    @overload
+    async def spawn(
+        self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[Any, Any]: ...
+    async def spawn(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
+        """Start a workflow; as of ``Runtime.spawn``."""
+        return await self._runtime.spawn(workflow, *args, **options)
+
+    @overload
+    async def execute(
+        self, workflow: Callable[[W, *Ts], Awaitable[R]], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def execute(
+        self, workflow: WorkflowClass[W, *Ts, R], /, *args: *Ts, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def execute(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
+    async def execute(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
+        """Start a workflow and wait for its result; as of ``Runtime.execute``."""
+        return await self._runtime.execute(workflow, *args, **options)
+
+    @overload
+    def ref(self, workflow: str, kind: WorkflowClass[W, *Ts, R], /) -> WorkflowHandle[W, R]: ...
+    @overload
+    def ref(self, workflow: str, /) -> WorkflowHandle[Any, Any]: ...
+    def ref(self, workflow: str, *kind: Any) -> Any:
+        """A handle by workflow id or address; as of ``Runtime.ref``."""
+        return self._runtime.ref(workflow, *kind)

@@ -1,0 +1,112 @@
+"""The test environment: virtual time that jumps, is moved, and is held; calls that can never come fail at once."""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from everact import activity, workflow
+from everact.exceptions import ResultTimeoutError
+from everact.testing import NoProgressError, TestEnvironment
+
+DAY = timedelta(days=1)
+
+
+@activity.defn
+async def charge(amount: int) -> int:
+    return amount + 1
+
+
+@workflow.defn
+class Sleeps:
+    @workflow.run
+    async def run(self, naps: int, seconds: float) -> float:
+        begun = workflow.time()
+        for _ in range(naps):
+            await workflow.sleep(seconds)
+        return workflow.time() - begun
+
+
+@workflow.defn
+class Approves:
+    def __init__(self) -> None:
+        self.approved = False
+
+    @workflow.run
+    async def run(self) -> str:
+        await workflow.wait_condition(lambda: self.approved)
+        return "approved"
+
+    @workflow.signal
+    def approve(self) -> None:
+        self.approved = True
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def store(request):
+    return request.param
+
+
+async def test_three_days_and_a_hundred_timers_take_milliseconds(store):
+    async with TestEnvironment(workflows=[Sleeps], store=store) as env:
+        begun = time.perf_counter()
+        assert await env.execute(Sleeps, 100, 2592.0) == 3 * 86400
+        assert time.perf_counter() - begun < 1.0  # 12 ms; 50 are promised, a loaded machine may need more
+        assert env.now() == datetime(2026, 1, 4, tzinfo=UTC)
+
+
+async def test_a_result_that_can_never_come_fails_at_once_and_names_what_is_waited_for():
+    async with TestEnvironment(workflows=[Approves]) as env:
+        handle = await env.spawn(Approves, id="a-1")
+        with pytest.raises(NoProgressError) as caught:
+            await handle.result()
+        text = str(caught.value)
+        assert text.startswith(
+            "the result of workflow 'a-1' can never come: nothing runs, and nothing is due.\n"
+        )
+        assert "workflow 'a-1' (Approves) waits for condition at" in text
+        assert "test_environment.py:" in text
+        await handle.signal(Approves.approve)
+        assert await handle.result() == "approved"
+
+
+async def test_manual_time_moves_by_advance_only():
+    async with TestEnvironment(workflows=[Sleeps], time="manual") as env:
+        handle = await env.spawn(Sleeps, 3, 86400.0)
+        await env.advance(2.5 * DAY)
+        assert (await handle.describe()).status == "running"
+        assert env.now() == datetime(2026, 1, 3, 12, tzinfo=UTC)
+        await env.advance(DAY)
+        assert await handle.result() == 3 * 86400
+
+
+async def test_a_result_timeout_counts_virtual_time():
+    async with TestEnvironment(workflows=[Sleeps]) as env:
+        handle = await env.spawn(Sleeps, 1, 86400.0)
+        with pytest.raises(ResultTimeoutError):
+            await handle.result(timeout=timedelta(hours=1))
+        assert env.now() == datetime(2026, 1, 1, 1, tzinfo=UTC)
+
+
+async def test_handles_go_on_after_a_restart(store):
+    async with TestEnvironment(workflows=[Sleeps, Approves], store=store) as env:
+        sleeper = await env.spawn(Sleeps, 3, 86400.0)
+        approver = await env.spawn(Approves)
+        await env.sleep(1.5 * DAY)
+        await env.restart()
+        assert await sleeper.result() == 3 * 86400
+        await approver.signal(Approves.approve)
+        assert await approver.result() == "approved"
+
+
+async def test_time_is_held_in_the_block():
+    async with TestEnvironment(workflows=[Approves]) as env:
+        handle = await env.spawn(Approves)
+        with env.time_held():
+            waiting = asyncio.create_task(handle.result())
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+            await handle.signal(Approves.approve)
+            assert await waiting == "approved"
