@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..journal.loading import due_runs, has_due_runs
+from ..journal.loading import due_runs, next_due
 from .timers import always
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Horizon:
     """Brings runs into memory some time before what they wait for falls due.
 
     Attributes:
+        watches: It has a look at a later time before it, since somebody out of memory may fall due.
         until: Every run with something that falls due up to here is in memory, microseconds.
     """
 
@@ -40,7 +41,7 @@ class Horizon:
         """
         self._shard = shard
         self._bring_in = bring_in
-        self._watches = False
+        self.watches = False
         self.until = 0
 
     def begin(self, until: int) -> None:
@@ -50,13 +51,13 @@ class Horizon:
 
     def watch(self) -> None:
         """A run leaves memory although something of it falls due, some time."""
-        if not self._watches:
-            self._watches = True
+        if not self.watches:
+            self.watches = True
             self._shard.timers.add(self.until - HORIZON // 2, _next, always, self, 0)
 
     def _look(self) -> None:
-        more = has_due_runs(self._shard.store, self.until)
-        self._watches = False  # not before that is known: on an error there is a timer to look again already
+        more = next_due(self._shard.store, self.until) is not None
+        self.watches = False  # not before that is known: on an error there is a timer to look again already
         if more:
             self.watch()
 

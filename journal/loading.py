@@ -199,6 +199,7 @@ def due_runs(store: JournalStore, after: int, until: int) -> Iterator[int]:
             yield PAIR.unpack(key)[1]
 
 
-def has_due_runs(store: JournalStore, after: int) -> bool:
-    """Whether the tables hold any run as due at this time or later, microseconds."""
-    return next(store.rows(Table.DUE, NUMBER.pack(after)), None) is not None
+def next_due(store: JournalStore, after: int) -> int | None:
+    """When the first run is due that the tables hold as due at this time or later, microseconds; None for none."""
+    row = next(store.rows(Table.DUE, NUMBER.pack(after)), None)
+    return None if row is None else int(NUMBER.unpack_from(row[0])[0])

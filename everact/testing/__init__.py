@@ -6,6 +6,17 @@ Layout: ``clock`` (virtual time), ``driver`` (when it moves), ``calls`` (what wa
 
 from .clock import VirtualClock
 from .environment import RuntimeOptions, TestEnvironment
-from .errors import NoProgressError
+from .errors import ActivityNotMockedError, NoProgressError
+from .mocks import ActivityMock, WorkflowMock
+from .outcomes import MockCall
 
-__all__ = ["NoProgressError", "RuntimeOptions", "TestEnvironment", "VirtualClock"]
+__all__ = [
+    "ActivityMock",
+    "ActivityNotMockedError",
+    "MockCall",
+    "NoProgressError",
+    "RuntimeOptions",
+    "TestEnvironment",
+    "VirtualClock",
+    "WorkflowMock",
+]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..actors.errors import ActivityNotRegisteredError, WorkflowQuarantinedError
 from ..actors.message_arguments import handler_name
 from ..actors.updates import UpdateHandle, WaitForStage
 
@@ -41,16 +40,7 @@ class WaitingMessenger:
     ) -> Any:
         """Wait for a run's outcome."""
         with self._driver.waiting(f"the result of workflow {ref.workflow_id!r}", ref.workflow_id):
-            try:
-                return await self.behind.result(ref, limit, on_stall, follow_runs=follow_runs)
-            except WorkflowQuarantinedError as error:
-                if isinstance(error.__cause__, ActivityNotRegisteredError):
-                    name = error.__cause__.name
-                    error.add_note(
-                        f"In this TestEnvironment activity {name!r} is neither registered nor mocked: pass it in "
-                        f"activities=[...], or call env.mock_activity({name!r}, returns=...)."
-                    )
-                raise
+            return await self.behind.result(ref, limit, on_stall, follow_runs=follow_runs)
 
     async def update(
         self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
@@ -138,8 +139,8 @@ class VirtualLooks:
         self._clock = clock
 
     def call_later(self, delay: float, callback: Callable[..., object], /, *args: Any) -> VirtualCall:
-        """Call back in this pass of the loop, or never."""
-        call = VirtualCall(self.time(), callback, args)
+        """Call back in this pass of the loop, or never; none of them is late."""
+        call = VirtualCall(math.inf, callback, args)
         if delay <= 0:
             asyncio.get_running_loop().call_soon(call.run)
         return call

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..actors.context import current_activity
+from ..actors.horizon import Horizon
 from ..actors.housekeeping import Housekeeping
+from ..journal.loading import next_due
 from .clock import VirtualClock, VirtualLater
 from .errors import NoProgressError
 
@@ -104,12 +106,14 @@ class TimeDriver:
         shard: Callable[[], Shard | None],
         report: Callable[[Call | None], str],
         *,
+        fault: Callable[[], BaseException | None],
         is_automatic: bool,
     ) -> None:
         self._clock = clock
         self._later = later
         self._shard_now = shard
         self._report = report
+        self._fault = fault
         self._advances: deque[Advance] = deque()
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -266,6 +270,13 @@ class TimeDriver:
 
     def _step(self, shard: Shard, advance: Advance | None) -> None:
         """Nothing can run: move time to what is due next, or give up the calls that wait."""
+        fault = self._fault()
+        if fault is not None:
+            self._give_up(lambda _call: fault)
+            if advance is not None:
+                self._advances.popleft()
+                advance.done.set_exception(fault)
+            return
         due = self.next_due(shard)
         if advance is not None:
             if due is not None and due <= advance.end:
@@ -280,9 +291,12 @@ class TimeDriver:
         elif due is not None:
             self._move(shard, due)
         else:
-            for call in list(self.calls):
-                if call.attempt is None and call.error is None:
-                    call.give_up(NoProgressError(call.text, self._report(call)))
+            self._give_up(lambda call: NoProgressError(call.text, self._report(call)))
+
+    def _give_up(self, error_of: Callable[[Call], BaseException]) -> None:
+        for call in list(self.calls):
+            if call.attempt is None and call.error is None:
+                call.give_up(error_of(call))
 
     def _meet_conditions(self) -> bool:
         """Let those go on whose condition holds now; returns whether there is one."""
@@ -302,9 +316,11 @@ class TimeDriver:
         """When something falls due that lets a run, an activity or a sleep go on, as ``elapsed`` counts."""
         clock = self._clock
         found = []
-        wall = shard.timers.soonest(_matters)
-        if wall is not None:
-            found.append(clock.elapsed + max(0, wall - clock.wall()))
+        horizon = shard.horizon
+        walls = [shard.timers.soonest(_matters)]
+        if horizon.watches:  # its own looks come every few minutes: to what they find in the end
+            walls.append(next_due(shard.store, horizon.until))
+        found += [clock.elapsed + max(0, wall - clock.wall()) for wall in walls if wall is not None]
         pool = shard.dispatcher.pool
         steady = [pool.deadlines.soonest, pool.heartbeats.soonest]
         later = self._later.soonest
@@ -323,8 +339,8 @@ class TimeDriver:
 
 
 def _matters(owner: object) -> bool:
-    """Whether what a timer belongs to lets somebody go on; the journal's upkeep does not."""
-    return not isinstance(owner, Housekeeping)
+    """Whether what a timer belongs to lets somebody go on, and that only by its timer."""
+    return not (isinstance(owner, Housekeeping) or (isinstance(owner, Horizon) and owner.watches))
 
 
 def _never() -> bool:

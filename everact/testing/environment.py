@@ -33,6 +33,9 @@ from ..journal.type_converters import TypeConverter, TypeUpgrade
 from .calls import WaitingMessenger
 from .clock import START, VirtualClock, VirtualLater, VirtualLooks
 from .driver import Call, TimeDriver
+from .errors import ActivityNotMockedError
+from .mocking import Mocking
+from .mocks import Mocks
 from .report import report
 
 #: Where an environment keeps its journal: in memory, or in an LMDB file of a directory of its own.
@@ -85,7 +88,7 @@ class _TestRuntime(Runtime):
         return Timing(*self._virtual, SystemClock())
 
 
-class TestEnvironment:
+class TestEnvironment(Mocking):
     """A runtime for tests: ``async with TestEnvironment(workflows=[...], activities=[...]) as env:``.
 
     It is the production runtime, on a journal in memory or in a temporary directory, with the guards of
@@ -106,6 +109,7 @@ class TestEnvironment:
         start_time: datetime = START,
         time: Literal["auto", "manual"] = "auto",
         seed: int = 0,
+        strict: bool = True,
         store: Storage = "memory",
         journal: str | PathLike[str] | MemoryJournal | None = None,
         **options: Unpack[RuntimeOptions],
@@ -118,6 +122,8 @@ class TestEnvironment:
             start_time: Where the clock begins, with a time zone; default 2026-01-01 00:00 UTC.
             time: ``auto``, or ``manual``: only ``advance`` moves the clock.
             seed: Ids of runs, what ``workflow.random`` gives, and the jitter of retries come from it.
+            strict: An activity that is called, and neither registered nor mocked, fails the test:
+                ActivityNotMockedError.
             store: Where the journal is, when no ``journal`` is given: ``memory`` or ``lmdb``.
             journal: Directory of a journal that is to stay, or one in memory that a test has made.
             **options: See ``RuntimeOptions``.
@@ -136,6 +142,7 @@ class TestEnvironment:
         self._activities = list(activities)
         self._options = options
         self._seed = seed
+        self._is_strict = strict
         self._store = store
         self._journal: str | PathLike[str] | MemoryJournal | None = journal
         self._later = VirtualLater(self.clock)
@@ -143,6 +150,7 @@ class TestEnvironment:
         self._driver: TimeDriver | None = None
         self._checks: list[Callable[[], Awaitable[object]]] = []
         self._folders = AsyncExitStack()
+        self._mocks = Mocks(self)
         self._runtime = self._new_runtime("journal")
 
     # --- life
@@ -154,6 +162,7 @@ class TestEnvironment:
             journal, workflows=self._workflows, activities=self._activities, clock=self.clock, **options
         )
         runtime._virtual = (self._later, VirtualLooks(self.clock))
+        self._mocks.use(runtime._registry, runtime._converter)
         return runtime
 
     async def __aenter__(self) -> Self:
@@ -167,7 +176,12 @@ class TestEnvironment:
         if self._journal is None:
             self._journal = MemoryJournal() if self._store == "memory" else self._new_folder()
         self._driver = TimeDriver(
-            self.clock, self._later, self._shard, self._report, is_automatic=self._is_automatic
+            self.clock,
+            self._later,
+            self._shard,
+            self._report,
+            fault=self._fault,
+            is_automatic=self._is_automatic,
         )
         self._calls = WaitingMessenger(self._driver)
         try:
@@ -207,6 +221,8 @@ class TestEnvironment:
         driver = self._active_driver()
         try:
             if error is None:
+                if (fault := self._fault()) is not None:
+                    raise fault
                 for check in self._checks:
                     await check()
         finally:
@@ -231,6 +247,14 @@ class TestEnvironment:
     def at_end(self, check: Callable[[], Awaitable[object]]) -> None:
         """Have a check awaited at the end of the block, while the runtime is open; not when the block raises."""
         self._checks.append(check)
+
+    def _fault(self) -> ActivityNotMockedError | None:
+        """What is wrong with the test, and was not said before."""
+        if not self._mocks.missing or not self._is_strict:
+            return None
+        name, *_others = self._mocks.missing
+        self._mocks.missing.clear()
+        return ActivityNotMockedError(name)
 
     def _shard(self) -> Any:
         return self._runtime._shard

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..actors.descriptions import WorkflowDescription, observe
 from ..actors.unwanted_attempts import name_of
 from ..journal.errors import JournalError
+from .errors import ActivityNotMockedError
 
 if TYPE_CHECKING:
     from ..actors.shard import Shard
@@ -82,14 +83,11 @@ def _run_line(shard: Shard, state: RunState) -> str:
 
 
 def _missing(shard: Shard, about: WorkflowDescription) -> Iterator[str]:
-    if shard.workflows.get(about.workflow_type) is None:
+    if about.workflow_type not in shard.workflows:
         yield f"workflow type {about.workflow_type!r} is not registered: pass it in workflows=[...]"
     for name in sorted({pending.activity_type for pending in about.pending_activities}):
-        if shard.activities.get(name) is None:
-            yield (
-                f"activity {name!r} is neither registered nor mocked: pass it in activities=[...], or call "
-                f"env.mock_activity({name!r}, returns=...)"
-            )
+        if name not in shard.activities:
+            yield str(ActivityNotMockedError(name))
 
 
 def _outside(about: WorkflowDescription) -> Iterator[str]:
