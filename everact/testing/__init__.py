@@ -1,9 +1,12 @@
 """Tests of workflows, in seconds and offline, on the engine that runs them in production.
 
 Layout: ``clock`` (virtual time), ``driver`` (when it moves), ``calls`` (what waits for the environment), ``report``
-(what holds it still), ``environment`` (the runtime around them).
+(what holds it still), ``environment`` (the runtime around them); ``mocking``, ``mocks`` and ``outcomes`` (fakes);
+``activity_environment`` (one activity alone). The pytest plugin is the module ``_everact_pytest`` beside this package:
+pytest loads it at each start, and it loads nothing of Everact before a test asks for a fixture.
 """
 
+from .activity_environment import ActivityEnvironment
 from .clock import VirtualClock
 from .environment import RuntimeOptions, TestEnvironment
 from .errors import ActivityNotMockedError, NoProgressError
@@ -11,6 +14,7 @@ from .mocks import ActivityMock, WorkflowMock
 from .outcomes import MockCall
 
 __all__ = [
+    "ActivityEnvironment",
     "ActivityMock",
     "ActivityNotMockedError",
     "MockCall",

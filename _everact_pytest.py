@@ -1,0 +1,57 @@
+"""The pytest plugin of Everact. It loads nothing of Everact before a test asks for a fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from everact.testing import ActivityEnvironment, TestEnvironment
+
+__all__ = ["everact_activity_env", "everact_env", "everact_options", "pytest_addoption"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("everact")
+    group.addoption(
+        "--everact-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of the test environments of everact_env: ids of runs, random numbers, jitter (default 0)",
+    )
+
+
+@pytest.fixture
+def everact_options() -> dict[str, Any]:
+    """What all environments of ``everact_env`` have: override it in a conftest.py; arguments of a test win."""
+    return {}
+
+
+@pytest.fixture
+def everact_env(
+    everact_options: dict[str, Any], request: pytest.FixtureRequest
+) -> Callable[..., TestEnvironment]:
+    """Test environments with the options of ``everact_options`` and the seed of the command line.
+
+    ``async with everact_env(workflows=[...], activities=[...]) as env:``
+    """
+    from everact.testing import TestEnvironment
+
+    seed: int = request.config.getoption("--everact-seed")
+
+    def make(**options: Any) -> TestEnvironment:
+        return TestEnvironment(**{"seed": seed, **everact_options, **options})
+
+    return make
+
+
+@pytest.fixture
+def everact_activity_env() -> ActivityEnvironment:
+    """An ``ActivityEnvironment``."""
+    from everact.testing import ActivityEnvironment
+
+    return ActivityEnvironment()
