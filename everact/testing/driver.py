@@ -17,6 +17,7 @@ from ..actors.context import current_activity
 from ..actors.horizon import Horizon
 from ..actors.housekeeping import Housekeeping
 from ..journal.loading import next_due
+from ..journal.writer import Raise, settle
 from .clock import VirtualClock, VirtualLater
 from .errors import NoProgressError
 
@@ -166,7 +167,7 @@ class TimeDriver:
         """Wait until so much virtual time has passed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self.waiting(f"a sleep of {seconds:g} s"):
-            timer = self._later.call_later(seconds, _settle, future)
+            timer = self._later.call_later(seconds, settle, future, None)
             try:
                 await future
             finally:
@@ -181,15 +182,16 @@ class TimeDriver:
 
     async def advance(self, microseconds: int, *, past_running: bool) -> None:
         """Move time by so much, stopping wherever something is due."""
+        self._drop_cancelled()
         start = self._advances[-1].end if self._advances else self._clock.elapsed
         advance = Advance(start + microseconds, past_running=past_running)
         self._advances.append(advance)
         self.stir()
-        try:
-            await advance.done
-        finally:
-            if advance in self._advances:
-                self._advances.remove(advance)
+        await advance.done
+
+    def _drop_cancelled(self) -> None:
+        if any(advance.done.cancelled() for advance in self._advances):
+            self._advances = deque(one for one in self._advances if not one.done.cancelled())
 
     def holding(self) -> list[Attempt]:
         """Attempts whose code really runs, and does not wait for the environment."""
@@ -208,6 +210,7 @@ class TimeDriver:
     async def _drive(self) -> None:
         while True:
             self._stirred.clear()
+            self._drop_cancelled()
             advance = self._advances[0] if self._advances else None
             if advance is None and not self._is_wanted():
                 await self._stirred.wait()
@@ -275,7 +278,7 @@ class TimeDriver:
             self._give_up(lambda _call: fault)
             if advance is not None:
                 self._advances.popleft()
-                advance.done.set_exception(fault)
+                settle(advance.done, Raise(fault))
             return
         due = self.next_due(shard)
         if advance is not None:
@@ -285,7 +288,7 @@ class TimeDriver:
                 self._move(shard, advance.end)
             else:
                 self._advances.popleft()
-                _settle(advance.done)
+                settle(advance.done, None)
         elif self._meet_conditions():
             pass
         elif due is not None:
@@ -345,8 +348,3 @@ def _matters(owner: object) -> bool:
 
 def _never() -> bool:
     return False
-
-
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
