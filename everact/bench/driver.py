@@ -20,6 +20,7 @@ from .bed import Bed, LostRunsError
 from .chain_workloads import CHAINS
 from .child_workloads import CHILD_WORKLOADS
 from .journal_workloads import JOURNAL
+from .kit_workloads import KIT
 from .message_workloads import MESSAGES
 from .peer_dbos import measure_dbos
 from .recovery_workloads import RECOVERY
@@ -30,7 +31,7 @@ from .workloads import WORKLOADS as FIRST
 
 WORKLOADS = FIRST | MESSAGES | RECOVERY | CHILD_WORKLOADS
 #: What is measured when it is named.
-NAMED = TIMERS | SAGAS | CHAINS | JOURNAL
+NAMED = TIMERS | SAGAS | CHAINS | KIT | JOURNAL
 
 #: Bytes of the commits whose latency is shown first: about what one step of one run writes.
 SAMPLE_BYTES = 300

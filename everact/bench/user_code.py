@@ -96,6 +96,17 @@ class SleepUntil:
 
 
 @workflow.defn
+class Naps:
+    """Durable sleeps, one after the other."""
+
+    @workflow.run
+    async def run(self, count: int, seconds: float) -> None:
+        """Sleep so many times for so long."""
+        for _ in range(count):
+            await workflow.sleep(seconds)
+
+
+@workflow.defn
 class Hops:
     """Continues as new a number of times."""
 
@@ -198,5 +209,5 @@ class FailingSaga:
         return len(undone)
 
 
-WORKFLOWS = (Steps, Blocks, Fan, Nap, SleepUntil, Hops, Counter, Leaf, Tree, FailingSaga)
+WORKFLOWS = (Steps, Blocks, Fan, Nap, SleepUntil, Naps, Hops, Counter, Leaf, Tree, FailingSaga)
 ACTIVITIES = (step, stamped_step, fails)

@@ -260,7 +260,11 @@ class TimeDriver:
 
     @staticmethod
     def _waits_for_real_time(shard: Shard) -> bool:
-        return shard.courier._timer is not None
+        """Whether messages between runs are tried again, or runs past their retention are purged, in a moment."""
+        housekeeping = shard.housekeeping
+        return shard.courier._timer is not None or (
+            housekeeping._handle is not None and shard.compactor.purger.is_asked
+        )
 
     def _is_busy(self, shard: Shard) -> bool:
         return (

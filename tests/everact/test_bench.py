@@ -165,6 +165,16 @@ def test_runs_that_continue_as_new_are_measured_when_they_are_named(tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_virtual_days_are_measured_when_they_are_named(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--scale", "0.1", "--only", "kit", "--journal", "disk", "--json", "x.json")
+    assert done.returncode == 0, done.stderr
+    (line,) = json.loads((tmp_path / "x.json").read_text())["lines"]
+    assert line["key"] == "kit.virtual-days"
+    assert line["value"] > 0
+    assert line["limits"][0]["ratio"] > 0
+
+
+@pytest.mark.slow
 def test_a_hundred_thousand_timers_are_measured_when_they_are_named(tmp_path: Path) -> None:
     done = bench(
         tmp_path, "--scale", "0.002", "--only", "timers-100k", "--journal", "disk", "--json", "x.json"

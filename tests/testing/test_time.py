@@ -267,6 +267,25 @@ async def test_runs_that_are_out_of_memory_are_brought_in(store):
         assert env.now() == BEGIN + 365 * DAY
 
 
+@pytest.mark.parametrize("store", ["memory", "lmdb"])
+async def test_runs_past_their_retention_are_purged_and_nobody_waits_for_that(store):
+    @workflow.defn(retention=7 * DAY)
+    class Brief:
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.sleep(5)
+
+    async with TestEnvironment(workflows=[Brief, Sleeps], store=store) as env:
+        for _ in range(10):
+            await env.execute(Brief)
+        await env.advance(6 * DAY)
+        assert await env.runtime.count_workflows() == 10
+        await env.advance(2 * DAY)
+        assert await env.runtime.count_workflows() == 0
+        with pytest.raises(NoProgressError):
+            await env.until(lambda: False)
+
+
 async def test_a_condition_of_the_test_is_awaited_while_time_passes():
     async with TestEnvironment(workflows=[Gated]) as env:
         called = env.mock_activity("gated", side_effect=[ValueError("x"), "ok"])
