@@ -44,7 +44,8 @@ def everact_env(
     seed: int = request.config.getoption("--everact-seed")
 
     def make(**options: Any) -> TestEnvironment:
-        return TestEnvironment(**{"seed": seed, **everact_options, **options})
+        given: dict[str, Any] = {"seed": seed, **everact_options, **options}
+        return TestEnvironment(**given)
 
     return make
 

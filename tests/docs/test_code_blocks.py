@@ -13,6 +13,7 @@ The rule for authors:
 
 import ast
 import asyncio
+import builtins
 import contextlib
 import inspect
 import io
@@ -71,6 +72,7 @@ def run_block(block: Block, name: str, space: dict[str, object], runner: asyncio
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         if code.co_flags & inspect.CO_COROUTINE:
+            space.setdefault("__builtins__", builtins)  # as exec does; C code that imports looks there
             function = types.FunctionType(code, space)
             runner.run(function())
         else:

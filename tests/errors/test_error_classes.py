@@ -19,6 +19,7 @@ pytestmark = pytest.mark.smoke
 #: How to make one of each class whose constructor takes more than a message.
 ARGUMENTS = {
     "ActivityError": ("it failed", "charge", 3, 2, "maximum_attempts=2 reached"),
+    "ActivityNotMockedError": ("charge",),
     "ActivityNotRegisteredError": ("charge", ["ship", "pack"]),
     "AppendRefusedError": ((1, 2), (3, 4)),
     "ApplicationError": ("no stock", 7, {"item": "tea"}),

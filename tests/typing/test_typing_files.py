@@ -26,6 +26,7 @@ def test_the_right_declarations_hold_at_run_time() -> None:
     assert isinstance(load("right_language").make(), Runtime)
     assert load("right_sagas").Trip
     assert load("right_steps").Stepped
+    assert load("right_testing").make()
 
 
 def test_there_are_many_wrong_calls_each_marked_with_its_own_code() -> None:
