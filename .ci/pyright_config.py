@@ -23,7 +23,7 @@ def main() -> None:
     """Print it."""
     config = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["tool"]["pyright"]
     beside = [folder for folder in ("examples", "tests/typing") if any(Path(folder).rglob("*.py"))]
-    config["include"] = ["everact", "_everact_pytest.py", *(f"../{folder}" for folder in beside)]
+    config["include"] = ["everact", *(f"../{folder}" for folder in beside)]
     config["executionEnvironments"] = [
         # A wrong call is marked `type: ignore`: were it accepted, that comment would be the error.
         {"root": "../tests/typing", "extraPaths": ["."], "reportUnnecessaryTypeIgnoreComment": "error"},

@@ -2,8 +2,7 @@
 
 Layout: ``clock`` (virtual time), ``driver`` (when it moves), ``calls`` (what waits for the environment), ``report``
 (what holds it still), ``environment`` (the runtime around them); ``mocking``, ``mocks`` and ``outcomes`` (fakes);
-``activity_environment`` (one activity alone). The pytest plugin is the module ``_everact_pytest`` beside this package:
-pytest loads it at each start, and it loads nothing of Everact before a test asks for a fixture.
+``activity_environment`` (one activity alone). ``plugin`` is for pytest, which finds it by itself.
 """
 
 from .activity_environment import ActivityEnvironment

@@ -11,6 +11,7 @@ from ..actors.updates import UpdateHandle, WaitForStage
 
 if TYPE_CHECKING:
     from ..actors.handles import ActorRef, OnStall
+    from ..actors.workflow_actor import WorkflowActor
     from .driver import TimeDriver
 
 
@@ -42,8 +43,17 @@ class WaitingMessenger:
         with self._driver.waiting(f"the result of workflow {ref.workflow_id!r}", ref.workflow_id):
             return await self.behind.result(ref, limit, on_stall, follow_runs=follow_runs)
 
+    async def outcome(self, actor: WorkflowActor) -> Any:
+        """Wait for the outcome of a run that was just started."""
+        with self._driver.waiting(f"the result of workflow {actor.workflow_id!r}", actor.workflow_id):
+            return await self.behind.outcome(actor)
+
     async def update(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], request_id: str | None
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        request_id: str | None,
     ) -> Any:
         """Send an update and wait for its answer."""
         with self._driver.waiting(_of("update", handler, ref), ref.workflow_id):
@@ -63,7 +73,11 @@ class WaitingMessenger:
         return _WaitingUpdate(handle, self._driver)
 
     async def query(
-        self, ref: ActorRef[Any], handler: Any, args: Sequence[Any], limit: timedelta | float
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        limit: timedelta | float,
     ) -> Any:
         """Ask a query."""
         with self._driver.waiting(_of("query", handler, ref), ref.workflow_id):

@@ -8,6 +8,7 @@ import pytest
 
 from everact import activity, workflow
 from everact.exceptions import ResultTimeoutError
+from everact.interceptors import ClientOutboundInterceptor, Interceptor
 from everact.testing import NoProgressError, TestEnvironment
 
 DAY = timedelta(days=1)
@@ -110,3 +111,55 @@ async def test_time_is_held_in_the_block():
             assert not waiting.done()
             await handle.signal(Approves.approve)
             assert await waiting == "approved"
+
+
+class Tagged(Interceptor):
+    def intercept_client(self, next):
+        return Tags(next)
+
+
+class Tags(ClientOutboundInterceptor):
+    async def query_workflow(self, input):
+        seen.append("query")
+        return await self.next.query_workflow(input)
+
+    async def get_workflow_result(self, input):
+        seen.append("result")
+        return await self.next.get_workflow_result(input)
+
+
+seen: list[str] = []
+
+
+@workflow.defn
+class Talks:
+    def __init__(self) -> None:
+        self.word = ""
+
+    @workflow.run
+    async def run(self) -> str:
+        await workflow.wait_condition(lambda: bool(self.word))
+        await workflow.sleep(3600)
+        return self.word
+
+    @workflow.update
+    async def say(self, word: str) -> str:
+        await workflow.sleep(60)
+        self.word = word
+        return word.upper()
+
+    @workflow.query
+    def said(self) -> str:
+        return self.word
+
+
+async def test_time_passes_for_calls_through_interceptors():
+    seen.clear()
+    async with TestEnvironment(workflows=[Talks], interceptors=[Tagged()]) as env:
+        handle = await env.spawn(Talks)
+        assert await handle.execute_update(Talks.say, "tea") == "TEA"
+        started = await handle.start_update(Talks.say, "tee")
+        assert await started.result() == "TEE"
+        assert await handle.query(Talks.said) == "tee"
+        assert await handle.result() == "tee"
+    assert seen == ["query", "result"]

@@ -1,14 +1,14 @@
-"""The pytest plugin of Everact. It loads nothing of Everact before a test asks for a fixture."""
+"""The pytest plugin: options and fixtures; pytest loads it by its entry point."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from everact.testing import ActivityEnvironment, TestEnvironment
+from .activity_environment import ActivityEnvironment
+from .environment import TestEnvironment
 
 __all__ = ["everact_activity_env", "everact_env", "everact_options", "pytest_addoption"]
 
@@ -39,8 +39,6 @@ def everact_env(
 
     ``async with everact_env(workflows=[...], activities=[...]) as env:``
     """
-    from everact.testing import TestEnvironment
-
     seed: int = request.config.getoption("--everact-seed")
 
     def make(**options: Any) -> TestEnvironment:
@@ -53,6 +51,4 @@ def everact_env(
 @pytest.fixture
 def everact_activity_env() -> ActivityEnvironment:
     """An ``ActivityEnvironment``."""
-    from everact.testing import ActivityEnvironment
-
     return ActivityEnvironment()
