@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import activity_commands, reading_commands, upkeep_commands, workflow_commands
+from . import activity_commands, reading_commands, replay_command, upkeep_commands, workflow_commands
 from ._version import __version__
 from .journal.errors import EveractError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 app.add_typer(reading_commands.app)
 app.add_typer(workflow_commands.app)
 app.add_typer(activity_commands.app)
+app.add_typer(replay_command.app)
 app.add_typer(upkeep_commands.app)
 
 
