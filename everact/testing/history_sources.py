@@ -151,7 +151,7 @@ def _of_text(text: bytes, source: str) -> Iterator[StoredHistory]:
         document = _from_json(text)
     except ImportRefusedError as error:
         lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-        if len(lines) < 2:
+        if len(lines) < 2 or not _is_json(lines[0][1]):
             yield StoredHistory(source, error=error)
             return
         for number, line in lines:
@@ -162,6 +162,15 @@ def _of_text(text: bytes, source: str) -> Iterator[StoredHistory]:
 
 def _of_line(line: bytes) -> StoredHistory:
     return _of_document(_from_json(line))
+
+
+def _is_json(line: bytes) -> bool:
+    """Whether a line is a document of its own, and not the beginning of one."""
+    try:
+        _from_json(line)
+    except ImportRefusedError:
+        return False
+    return True
 
 
 def _from_json(text: bytes) -> Any:

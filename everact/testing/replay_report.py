@@ -261,7 +261,8 @@ def failure_from(error: BaseException) -> ReplayFailure:
     if kind == "crashed":
         said = f"{type(error).__name__}: {message}" if message else type(error).__name__
         return ReplayFailure(kind, f"the code raised {said}", trace=format_trace(error))
-    return ReplayFailure(kind, message)
+    # What decodes a value knows it is in a runtime's journal, and not who reads it.
+    return ReplayFailure(kind, message.replace("Runtime(codecs=", "Replayer(codecs="))
 
 
 def _xml(text: str) -> str:
