@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from types import EllipsisType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeGuard
 
 from ..journal import child_events as ce
 from ..journal import events as ev
@@ -80,13 +80,14 @@ def _is(stored: Any, wanted: object) -> bool:
         return _is_value(stored, wanted)
     if isinstance(stored, Failure):
         return _is_failure(stored, wanted)
-    if (
-        isinstance(stored, tuple)
-        and stored
-        and isinstance(stored[0], Payload)
-        and isinstance(wanted, Sequence)
-    ):
-        return len(stored) == len(wanted) and all(map(_is_value, stored, wanted))
+    if isinstance(stored, tuple) and all(isinstance(one, Payload) for one in stored):
+        if _is_question(wanted):
+            return _agrees([_converter.decode(one) for one in stored], wanted)
+        return (
+            isinstance(wanted, Sequence)
+            and len(stored) == len(wanted)
+            and all(map(_is_value, stored, wanted))
+        )
     if isinstance(wanted, timedelta):
         wanted = wanted // timedelta(microseconds=1)
     if isinstance(stored, tuple) and isinstance(wanted, list):
@@ -94,30 +95,29 @@ def _is(stored: Any, wanted: object) -> bool:
     return _agrees(stored, wanted)
 
 
+def _is_question(wanted: object) -> TypeGuard[Callable[[Any], object]]:
+    """Whether it says itself what is right."""
+    return callable(wanted) and not isinstance(wanted, type)
+
+
 def _agrees(value: object, wanted: object) -> bool:
-    if wanted is _ANY:
-        return True
-    if callable(wanted) and not isinstance(wanted, type):
-        return bool(wanted(value))
-    return bool(value == wanted)
+    return bool(wanted(value) if _is_question(wanted) else value == wanted)
 
 
 def _is_value(stored: Payload, wanted: object) -> bool:
     if wanted is _ANY:
         return True
     try:
-        if callable(wanted) and not isinstance(wanted, type):
-            return bool(wanted(_converter.decode(stored)))
-        if _converter.decode(stored) == wanted:
+        if _agrees(_converter.decode(stored), wanted):
             return True
-        return bool(_converter.decode(stored, type(wanted)) == wanted)
+        return not _is_question(wanted) and bool(_converter.decode(stored, type(wanted)) == wanted)
     except EveractError:  # it is of another type
         return False
 
 
 def _is_failure(stored: Failure, wanted: object) -> bool:
     """A class or its name means the failure or any in its chain of causes; a function gets ``Type: message``."""
-    if callable(wanted) and not isinstance(wanted, type):
+    if _is_question(wanted):
         return bool(wanted(f"{stored.type}: {stored.message}"))
     name = wanted.__name__ if isinstance(wanted, type) else wanted
     return any(name in failure.names() for failure in stored.tree())

@@ -16,6 +16,7 @@ from ..journal import events as ev
 from ..journal.failures import Failure
 from ..journal.payloads import Payload
 from ..journal.run_document import plain
+from ..journal.step_events import StepAttemptFailed
 from .history_sources import HistoryLike, StoredHistory, history_of
 
 __all__ = ["assert_history_matches", "event_lines", "history_text"]
@@ -41,9 +42,9 @@ def history_text(history: HistoryLike) -> str:
     """The events of a run, a line each: number, ``>`` for what came in or ``<`` for what the code decided, and fields.
 
     Left out, or replaced by what they stand for: times, traces, digests, the folders and lines of code, and ids that
-    were drawn at random. Ids become ``<id 1>``, ``<id 2>`` in the order in which they come; the workflow id is
-    ``<workflow>`` and the run id ``<run>``. Fields with their default are left out too, so that new versions of
-    Everact, which may add some, give the same text.
+    were drawn at random. Ids become ``<id 1>``, ``<id 2>`` in the order in which they come, the run id ``<run>``, and a
+    workflow id that nobody has chosen ``<workflow>``. Other values that code has drawn at random stay as they are.
+    Fields with their default are left out too, so that new versions of Everact, which may add some, give the same text.
 
     Args:
         history: What ``Replayer.replay`` takes.
@@ -61,15 +62,20 @@ def history_text(history: HistoryLike) -> str:
 def event_lines(history: StoredHistory) -> Iterator[str]:
     """A line for each event."""
     names = _Names(history)
-    count = history.events
-    width = len(str(count))
+    width = len(str(history.events))
     number = 0
     for _at, record in history.records:
         outputs = record.outputs if isinstance(record, ev.Turn) else ()
         for sign, events in ((_IN, record.inputs), (_OUT, outputs)):
-            for event in events:
+            for place, event in enumerate(events):
                 number += 1
-                fields = "".join(f" {name}={text}" for name, text in _fields(event, names))
+                told = _told(event)
+                if place and type(event) is ev.TimerStarted and type(events[place - 1]) is StepAttemptFailed:
+                    told["duration"] = "<backoff>"  # by a jitter out of the seed
+                fields = "".join(
+                    f" {name}={json.dumps(_named(value, names), ensure_ascii=False)}"
+                    for name, value in told.items()
+                )
                 yield f"{number:{width}} {sign} {type(event).__name__}{fields}"
 
 
@@ -112,15 +118,11 @@ class _Names:
     """Gives what differs from run to run a name that does not."""
 
     def __init__(self, history: StoredHistory) -> None:
-        self._known: dict[str, str] = {history.run_id: "<run>"}
-        self._workflow_id = history.workflow_id
+        self._known = {history.workflow_id: "<workflow>", history.run_id: "<run>"}
         self._ids = 0
 
     def in_text(self, text: str) -> str:
         """A text with these names."""
-        if self._workflow_id and self._workflow_id in text:
-            is_word = re.compile(rf"(?<![\w-]){re.escape(self._workflow_id)}(?![\w-])")
-            text = is_word.sub("<workflow>", text)
         text = _ID.sub(lambda match: self._name(match[0]), text)
         return _PLACE.sub(r"\1", text)
 
@@ -130,11 +132,6 @@ class _Names:
             self._ids += 1
             name = self._known[drawn] = f"<id {self._ids}>"
         return name
-
-
-def _fields(event: msgspec.Struct, names: _Names) -> Iterator[tuple[str, str]]:
-    for name, value in _told(event).items():
-        yield name, json.dumps(_named(value, names), ensure_ascii=False)
 
 
 def _told(struct: msgspec.Struct) -> dict[str, Any]:
