@@ -203,8 +203,10 @@ class HistoryAssertion:
         ]
 
     def _alike(self, matcher: EventMatcher) -> list[int]:
-        """Events of the same kind, which are not the right ones."""
-        return [place for place, event in enumerate(self._events) if type(event).__name__ == matcher.kind]
+        """Events of the same kind, and about the same thing if there are some, which are not the right ones."""
+        name = matcher.fields.get("name", _ANY)
+        kind = EventMatcher(matcher.kind)
+        return self._all(EventMatcher(matcher.kind, name=name), 0) or self._all(kind, 0)
 
     def _go_on(self, matcher: EventMatcher, place: int) -> None:
         self._place = place + 1
