@@ -96,6 +96,9 @@ def replay(  # noqa: PLR0917
         int | None,
         typer.Option(min=1, metavar="N", help="With --journal: only the newest.", show_default=False),
     ] = None,
+    jump_steps: Annotated[
+        bool, typer.Option(help="Pass over the bodies of steps that are checkpoints, as a runtime does.")
+    ] = True,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write JUnit XML there too.", show_default=False)
     ] = None,
@@ -113,11 +116,15 @@ def replay(  # noqa: PLR0917
         raise typer.BadParameter(
             "say which code is to be replayed: --workflows MODULE[:NAME], or --replayer MODULE:NAME"
         )
-    if replayer is not None and (activities or hash_seed):
-        raise typer.BadParameter("--activities and --hash-seed are for --workflows: the Replayer has its own")
+    if replayer is not None and (activities or hash_seed or not jump_steps):
+        raise typer.BadParameter(
+            "--activities, --hash-seed and --no-jump-steps are for --workflows: the Replayer has its own"
+        )
     sys.path.insert(0, "")  # as with python -m: modules of the working directory
     try:
-        chosen = _replayer(replayer, workflows or [], activities, hash_seed or [])
+        chosen = _replayer(
+            replayer, workflows or [], activities, hash_seeds=hash_seed or [], jump_steps=jump_steps
+        )
         report = _report(chosen, histories or [], journal, workflow_type, status, limit)
     except (TypeError, ValueError) as error:
         raise failed(error, 1) from None
@@ -153,7 +160,12 @@ def _report(  # noqa: PLR0917
 
 
 def _replayer(
-    named: str | None, workflows: list[str], activities: list[str] | None, hash_seeds: list[int]
+    named: str | None,
+    workflows: list[str],
+    activities: list[str] | None,
+    *,
+    hash_seeds: list[int],
+    jump_steps: bool,
 ) -> Replayer:
     from .actors.definitions import DEFINITION, ActivityDefinition, WorkflowDefinition  # noqa: PLC0415
     from .testing import Replayer  # noqa: PLC0415
@@ -189,6 +201,7 @@ def _replayer(
         workflows=declared("--workflows", workflows, WorkflowDefinition),
         activities=functions,
         hash_seeds=hash_seeds,
+        jump_steps=jump_steps,
     )
 
 

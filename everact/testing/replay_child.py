@@ -56,6 +56,7 @@ def _replayer(begin: Spawned) -> Replayer:
         converters=converters,
         trust_pickle=begin.trust_pickle,
         guard=cast("Guard", begin.guard),
+        jump_steps=begin.jump_steps,
     )
 
 

@@ -45,6 +45,7 @@ class Spawned(msgspec.Struct, frozen=True):
         pickled: The interceptors and the converters.
         trust_pickle: As of the ``Replayer``.
         guard: As of the ``Replayer``.
+        jump_steps: As of the ``Replayer``.
     """
 
     path: list[str]
@@ -54,6 +55,7 @@ class Spawned(msgspec.Struct, frozen=True):
     pickled: bytes
     trust_pickle: bool
     guard: str
+    jump_steps: bool
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -81,6 +83,7 @@ def spawned(
     converters: Sequence[Any],
     trust_pickle: bool,
     guard: str,
+    jump_steps: bool,
 ) -> Spawned:
     """Name all that another process needs.
 
@@ -102,6 +105,7 @@ def spawned(
         pickled=pickled,
         trust_pickle=trust_pickle,
         guard=guard,
+        jump_steps=jump_steps,
     )
 
 

@@ -231,9 +231,11 @@ class ReplayReport:
 
 def failure_from(error: BaseException) -> ReplayFailure:
     """Why a replay has failed, from what it has raised."""
-    kind: FailureKind = next(
-        (kind for kind, (_, classes) in _KINDS.items() if isinstance(error, classes)), "crashed"
-    )
+    kind: FailureKind = "crashed"
+    for known, (_, classes) in _KINDS.items():
+        if isinstance(error, classes):
+            kind = known
+            break
     if isinstance(error, NondeterminismError):
         file, _, line = error.place.rpartition(":")
         has_line = bool(file) and line.isdecimal()

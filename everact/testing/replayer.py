@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -16,10 +16,11 @@ from ..actors.interceptors import Interceptor, check_interceptors
 from ..actors.loading import new_instance
 from ..actors.options import check_status, each_of, positive_count
 from ..actors.registry import Registry
-from ..actors.replay import replay
+from ..actors.replay import Replay
 from ..actors.run_end import WorkflowCrashedError
 from ..actors.source_check import check_workflows
 from ..actors.turn_guard import Guard, install_guards
+from ..journal.clock import SystemClock
 from ..journal.codecs import PayloadCodec
 from ..journal.payloads import PayloadConverter
 from ..journal.type_converters import TypeConverter, TypeUpgrade
@@ -53,6 +54,7 @@ class Replayer:
         codecs: Sequence[PayloadCodec] = (),
         trust_pickle: bool = False,
         guard: Guard = "warn",
+        jump_steps: bool = True,
         hash_seeds: Iterable[int] = (),
     ) -> None:
         """Check the declarations.
@@ -66,6 +68,8 @@ class Replayer:
             codecs: As of the ``Runtime``, for histories out of a journal with payload codecs.
             trust_pickle: As of the ``Runtime``.
             guard: As of the ``Runtime``.
+            jump_steps: Pass over the bodies of steps that are checkpoints, as a runtime does. Without that they are
+                replayed too: code that has changed inside of a step that is over then shows, though it would do no harm.
             hash_seeds: Each history is also replayed in a process of its own under each of these values of
                 ``PYTHONHASHSEED``, 0 to 4294967295: what depends on the order of a set shows there. Everything given
                 above must then be importable by name.
@@ -82,6 +86,7 @@ class Replayer:
         check_workflows(self._registry.classes, guard)
         install_guards(guard)
         self._guard: Guard = guard
+        self._unfinished: Container[int] = () if jump_steps else _Everything()
         self._activities = UndeclaredActivities() if functions is None else self._registry.activities
         self._interceptors = check_interceptors(each_of("interceptors", interceptors))
         self._converter = PayloadConverter(trust_pickle=trust_pickle, converters=converting)
@@ -99,6 +104,7 @@ class Replayer:
                 converters=converting,
                 trust_pickle=trust_pickle,
                 guard=guard,
+                jump_steps=jump_steps,
             )
 
     def replay(self, history: HistoryLike, *, raise_on_failure: bool = True) -> ReplayReport:
@@ -256,8 +262,11 @@ class Replayer:
             self._interceptors,
             workflows=workflows,
         )
+        whole = Replay(instance, history.records, self._unfinished)
+        clock = SystemClock()
         try:
-            replay(instance, history.records)
+            while not whole.go_on(clock):
+                pass
         except WorkflowCrashedError as crash:
             return crash.error
         except Exception as error:  # noqa: BLE001  (records that belong to no run of Everact)
@@ -265,6 +274,13 @@ class Replayer:
         finally:
             instance.discard()
         return None
+
+
+class _Everything:
+    """Holds every number: each step is one without an end, whose body has to be replayed."""
+
+    def __contains__(self, _number: object) -> bool:
+        return True
 
 
 def _apart(work: Callable[[], T]) -> T:
@@ -282,7 +298,7 @@ def _apart(work: Callable[[], T]) -> T:
         except BaseException as raised:  # noqa: BLE001  (it is the caller's)
             error.append(raised)
 
-    thread = threading.Thread(target=run, name="everact-replay")
+    thread = threading.Thread(target=run, name="everact-replay", daemon=True)
     thread.start()
     thread.join()
     if error:

@@ -73,6 +73,7 @@ def test_two_classes_of_one_name_in_a_module_are_refused(cli: Cli) -> None:
     assert "two workflow types are named 'Feature'" in cli.err or "two workflows are dynamic" in cli.err
 
 
+@pytest.mark.slow
 def test_json(cli: Cli) -> None:
     assert cli(BAD / "timer.json", "-w", f"{FLOWS}:WORKFLOWS", "--json", "--hash-seed", "3") == 1
     report = json.loads(cli.out)
@@ -110,7 +111,7 @@ def test_a_replayer_of_ones_own(cli: Cli, monkeypatch: pytest.MonkeyPatch, name:
         (["a.json", "-w", FLOWS, "--limit", "3"], "--type, --status and --limit are for --journal"),
         (
             ["a.json", "--replayer", "m:r", "--hash-seed", "3"],
-            "--activities and --hash-seed are for --workflows",
+            "--activities, --hash-seed and --no-jump-steps are for --workflows",
         ),
         (["a.json", "-w", "no_such_module:X"], "the module 'no_such_module' cannot be imported from here"),
         (["a.json", "-w", f"{FLOWS}:Nothing"], f"'{FLOWS}' has no 'Nothing'"),

@@ -1,6 +1,7 @@
 """Replays of whole journals: which runs, what damage is, and that a program may go on writing."""
 
 import asyncio
+import itertools
 
 import pytest
 from support.corpus import GOOD, record
@@ -13,6 +14,7 @@ from support.moved_journals import flip_row, make_moved_journal, rows_of
 
 from everact import activity, workflow
 from everact.exceptions import NotAJournalError, ReplayFailedError
+from everact.journal.lmdb_store import LmdbStore
 from everact.journal.tables import NUMBER, Table
 from everact.testing import Replayer
 from everact.testing.journal_histories import JournalHistories
@@ -194,3 +196,14 @@ async def test_a_run_that_is_purged_meanwhile_is_left_out(journal, monkeypatch):
 
     monkeypatch.setattr(JournalHistories, "_page", with_one_more)
     assert len(everything().replay_journal(journal, limit=3).results) == 3
+
+
+def test_damage_is_believed_though_a_writer_moves_on_all_the_time(tmp_journal, monkeypatch):
+    make_moved_journal(tmp_journal, runs_of_histories("delayed", "steps-completed"), window=0)
+    for key, _ in rows_of(tmp_journal, "histories"):
+        flip_row(tmp_journal, "histories", key)
+    positions = itertools.count()
+    monkeypatch.setattr(LmdbStore, "position", property(lambda self: next(positions)))
+    replayer = Replayer(workflows=HEX_WORKFLOWS, activities=HEX_ACTIVITIES)
+    report = replayer.replay_journal(tmp_journal, raise_on_failure=False)
+    assert report.failures_by_kind == {"damaged": 2}

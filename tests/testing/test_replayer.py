@@ -369,3 +369,40 @@ async def test_converters_are_those_of_the_runtime():
     assert Replayer(workflows=[Paying], converters=[MONEY]).replay(history).passed
     report = Replayer(workflows=[Paying]).replay(history, raise_on_failure=False)
     assert report.failures_by_kind == {"undecodable": 1}
+
+
+@workflow.defn
+class Stepped:
+    @workflow.step
+    async def step(self) -> int:
+        return int(await notes("inside") == "inside")
+
+    @workflow.run
+    async def run(self) -> int:
+        return await self.step() + await self.step()
+
+
+async def test_bodies_of_steps_are_replayed_on_request():
+    history = await history_of(Stepped)
+    for jump_steps in (True, False):
+        assert Replayer(workflows=[Stepped], jump_steps=jump_steps).replay(history).passed
+
+    @workflow.defn(name="Stepped")
+    class Changed:
+        @workflow.step
+        async def step(self) -> int:
+            await workflow.sleep(1)
+            return 1
+
+        @workflow.run
+        async def run(self) -> int:
+            return await self.step() + await self.step()
+
+    assert Replayer(workflows=[Changed]).replay(history).passed
+    report = Replayer(workflows=[Changed], jump_steps=False).replay(history, raise_on_failure=False)
+    assert report.results[0].failure.actual == "command 2: a timer of 1 s"
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in sorted(GOOD.glob("s*.json"))])
+def test_every_history_with_steps_replays_in_both_ways(path):
+    assert Replayer(workflows=WORKFLOWS, activities=ACTIVITIES, jump_steps=False).replay(path).passed
