@@ -69,7 +69,7 @@ class Replayer:
             trust_pickle: As of the ``Runtime``.
             guard: As of the ``Runtime``.
             jump_steps: Pass over the bodies of steps that are checkpoints, as a runtime does. Without that they are
-                replayed too: code that has changed inside of a step that is over then shows, though it would do no harm.
+                replayed too: what has changed inside of a step that is over then shows, though it would do no harm.
             hash_seeds: Each history is also replayed in a process of its own under each of these values of
                 ``PYTHONHASHSEED``, 0 to 4294967295: what depends on the order of a set shows there. Everything given
                 above must then be importable by name.

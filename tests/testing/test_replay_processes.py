@@ -16,7 +16,6 @@ from support.seed_workflows import (
     Talking,
     Unordered,
     Waits,
-    say,
     visit,
 )
 
@@ -26,7 +25,7 @@ from everact.journal.memory_store import MemoryJournal
 from everact.testing import Replayer
 
 pytestmark = pytest.mark.slow
-ACTS = [visit, say]
+ACTS = [visit]
 
 
 @workflow.defn
@@ -56,20 +55,17 @@ async def history_of(cls, *args, **options):
 
 async def test_the_order_of_a_set_is_found_out():
     history = await history_of(Unordered)
-    seeds = range(
-        6
-    )  # that all have the same order for two strings is no likely thing, and the seeds are fixed
-    replayer = Replayer(workflows=[Unordered], activities=ACTS, guard="off", hash_seeds=seeds)
+    seeds = [0, 1, 42]  # seven strings: that one has the order of another by chance is rare
+    replayer = Replayer(workflows=[Unordered], guard="off", hash_seeds=seeds)
     report = replayer.replay(history, raise_on_failure=False)
     assert [result.hash_seed for result in report.results] == [None, *seeds]
     assert report.results[0].passed
-    failed = {result.hash_seed for result in report.failed}
-    assert failed
-    assert failed < set(seeds)
+    assert report.failed
     failure = report.failed[0].failure
     assert failure.kind == "nondeterminism"
-    assert {failure.expected, failure.actual} == {"command 1: activity 'visit'", "command 1: activity 'say'"}
-    assert failure.place.partition(":")[0].endswith("seed_workflows.py")
+    assert "a timer of 0.00" in failure.expected
+    assert "a timer of 0.00" in failure.actual
+    assert failure.file.endswith("seed_workflows.py")
     with pytest.raises(ReplayFailedError, match="under PYTHONHASHSEED="):
         replayer.replay(history)
 

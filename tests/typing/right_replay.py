@@ -1,4 +1,4 @@
-"""Replays of histories and assertions about them: calls that both type checkers accept, and the types that they give."""
+"""Replays of histories, assertions about them: calls that both type checkers accept, and the types that they give."""
 
 from datetime import timedelta
 from pathlib import Path
