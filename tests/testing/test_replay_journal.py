@@ -4,6 +4,7 @@ import asyncio
 import itertools
 
 import pytest
+from support.codecs import InThreads, encrypted
 from support.corpus import GOOD, record
 from support.corpus_workflows import ACTIVITIES, WORKFLOWS, Feature, Kid
 from support.history_workflows import ACTIVITIES as HEX_ACTIVITIES
@@ -16,6 +17,7 @@ from everact import activity, workflow
 from everact.exceptions import NotAJournalError, ReplayFailedError
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.tables import NUMBER, Table
+from everact.payloads import PayloadCodec
 from everact.testing import Replayer
 from everact.testing.journal_histories import JournalHistories
 
@@ -149,6 +151,29 @@ class Busy:
         self.count += 1
 
 
+class Slowly(PayloadCodec):
+    """Asks somebody else."""
+
+    def __init__(self):
+        self._codec = encrypted()
+
+    async def encode(self, payloads):
+        await asyncio.sleep(0)
+        return self._codec.encode(payloads)
+
+    async def decode(self, payloads):
+        await asyncio.sleep(0)
+        return self._codec.decode(payloads)
+
+
+class Broken(PayloadCodec):
+    def encode(self, payloads):
+        return payloads
+
+    def decode(self, payloads):
+        raise ValueError("no key")
+
+
 async def test_runs_that_go_on_meanwhile_are_replayed_as_they_are_then(tmp_journal):
     replayer = Replayer(workflows=[Busy])
     async with hosted(tmp_journal, Busy, activities=[goes]) as runtime:
@@ -207,3 +232,18 @@ def test_damage_is_believed_though_a_writer_moves_on_all_the_time(tmp_journal, m
     replayer = Replayer(workflows=HEX_WORKFLOWS, activities=HEX_ACTIVITIES)
     report = replayer.replay_journal(tmp_journal, raise_on_failure=False)
     assert report.failures_by_kind == {"damaged": 2}
+
+
+@pytest.mark.parametrize("codec", [encrypted, InThreads, Slowly], ids=["inline", "threads", "async"])
+async def test_a_journal_with_payload_codecs_is_replayed_with_them(tmp_journal, codec):
+    async with hosted(tmp_journal, Busy, activities=[goes], codecs=[codec()]) as runtime:
+        handle = await runtime.spawn(Busy, 7, id="secret")
+        for _ in range(3):
+            await handle.signal(Busy.go_on)
+        await handle.result()
+        assert Replayer(workflows=[Busy], codecs=[codec()]).replay_journal(tmp_journal).passed
+    report = Replayer(workflows=[Busy]).replay_journal(tmp_journal, raise_on_failure=False)
+    assert report.failures_by_kind == {"undecodable": 1}
+    report = Replayer(workflows=[Busy], codecs=[Broken()]).replay_journal(tmp_journal, raise_on_failure=False)
+    assert report.failures_by_kind == {"undecodable": 1}
+    assert "payload codec Broken could not decode it: ValueError: no key" in report.results[0].failure.message
