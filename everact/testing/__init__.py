@@ -1,8 +1,8 @@
 """The test kit.
 
-Layout: ``history_sources``, ``journal_histories`` and ``coded_histories`` read stored histories; ``replayer`` replays them,
-``replay_process`` in other processes, whose other end is ``replay_child``; ``replay_report`` says what came of it.
-``history_text`` is a history as text, ``history_matchers``, ``event_matchers`` and ``saga_assertions`` look into it.
+Layout: ``history_sources``, ``journal_histories`` and ``coded_histories`` read stored histories; ``replayer`` replays
+them, ``replay_process`` in other processes, whose other end is ``replay_child``; ``replay_report`` says what came of
+it. ``history_text`` is a history as text; ``history_matchers``, ``event_matchers``, ``saga_assertions`` look into it.
 """
 
 from .event_matchers import (
