@@ -136,6 +136,22 @@ def not_registered(definition: ActivityDefinition, known: Iterable[str]) -> Ever
     )
 
 
+class UndeclaredActivities(dict[str, "ActivityDefinition"]):
+    """Activities of a replay that was told of none: whatever is called by its function counts as registered."""
+
+
+def undeclared(definition: ActivityDefinition, known: Mapping[str, ActivityDefinition]) -> ActivityDefinition:
+    """What counts of an activity that is called by its function and is not among the registered ones.
+
+    Raises:
+        ActivityNotRegisteredError: Only those count.
+        RegistrationError: It is dynamic, so that it has no name.
+    """
+    if isinstance(known, UndeclaredActivities) and definition.name:
+        return definition
+    raise not_registered(definition, known)
+
+
 class _Named(Protocol):
     def named(self, name: str) -> Self: ...
 

@@ -24,6 +24,8 @@ from .messenger import result_of
 from .options import check_status, positive_count
 
 T = TypeVar("T")
+#: Damage that a writer's progress may explain is believed after so many more looks.
+TRIES = 20
 
 
 class JournalReader:
@@ -53,7 +55,7 @@ class JournalReader:
 
     def _read(self, look: Callable[[RunIndex], T]) -> T:
         """Look at the runs; anew when a writer has moved them on meanwhile."""
-        while True:
+        for left in range(TRIES, -1, -1):
             position = self._store.position
             try:
                 if self._index is None:
@@ -61,8 +63,9 @@ class JournalReader:
                 return look(self._index)
             except JournalCorruptError:
                 self._index = None
-                if self._store.position == position:
+                if self._store.position == position or not left:  # a busy writer moves on all the time
                     raise
+        raise AssertionError
 
     def list_workflows(
         self,

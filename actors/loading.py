@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..journal import events as ev
 from ..journal.errors import JournalCorruptError, JournalError
+from ..journal.payloads import PayloadConverter
 from .call_errors import WorkflowNotFoundError
+from .definitions import ActivityDefinition, WorkflowDefinition
 from .intercepted_runs import InterceptedInstance
+from .interceptors import Interceptor
 from .marks import REPLAY
 from .replay import Replay
 from .run_end import WorkflowCrashedError
+from .turn_guard import Guard
 from .workflow_instance import WorkflowInstance
 
 if TYPE_CHECKING:
@@ -73,11 +77,7 @@ def load_code(actor: WorkflowActor) -> WorkflowInstance:
 def _new_instance(actor: WorkflowActor) -> WorkflowInstance:
     shard, definition = actor.shard, actor.definition
     assert definition is not None
-    if not shard.interceptors:
-        return WorkflowInstance(
-            definition, shard.activities, shard.converter, shard.guard, workflows=shard.workflows
-        )
-    return InterceptedInstance(
+    return new_instance(
         definition,
         shard.activities,
         shard.converter,
@@ -85,6 +85,21 @@ def _new_instance(actor: WorkflowActor) -> WorkflowInstance:
         shard.interceptors,
         workflows=shard.workflows,
     )
+
+
+def new_instance(
+    definition: WorkflowDefinition,
+    activities: Mapping[str, ActivityDefinition],
+    converter: PayloadConverter,
+    guard: Guard,
+    interceptors: Sequence[Interceptor],
+    *,
+    workflows: Mapping[str, WorkflowDefinition],
+) -> WorkflowInstance:
+    """Make the code of a run that has yet to get its first event."""
+    if not interceptors:
+        return WorkflowInstance(definition, activities, converter, guard, workflows=workflows)
+    return InterceptedInstance(definition, activities, converter, guard, interceptors, workflows=workflows)
 
 
 def drop_replay(actor: WorkflowActor) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..journal.payloads import Payload
 from .commands import CommandFuture
 from .definitions import DEFINITION, ActivityDefinition, activity_definition
+from .dynamic import undeclared
 from .errors import ActivityCancelledError, ActivityError, ActivityTimeoutError, AttemptLostError
 from .options import ActivityOptions, RetryPolicy, check_text
 
@@ -114,7 +115,8 @@ class Compensation:
         if isinstance(target, str):
             self.definition = run.activity_named(target)
         elif isinstance(getattr(target, DEFINITION, None), ActivityDefinition):
-            self.definition = run.activity_named(activity_definition(target).name)
+            called = activity_definition(target)
+            self.definition = run._activities.get(called.name) or undeclared(called, run._activities)
         elif callable(target) and not isinstance(target, type):
             self.fn = target
         else:

@@ -30,7 +30,7 @@ from .conditions import wake_conditions
 from .context import in_main
 from .continuation import ContinueAsNewError, RunEnds
 from .definitions import ActivityDefinition, WorkflowDefinition
-from .dynamic import not_registered
+from .dynamic import undeclared
 from .early_end import deliver_cancel, throw_cancel
 from .errors import ActivityNotRegisteredError
 from .event_loop import WorkflowLoop
@@ -330,7 +330,7 @@ class WorkflowInstance:
             raise read_only(f"activity {name!r}")
         registered = self._activities.get(name)  # what will run: its signature counts
         if registered is None:
-            raise not_registered(definition, self._activities)
+            registered = undeclared(definition, self._activities)
         resolved: ResolvedActivityOptions = definition.options
         if options:
             resolved = resolved.overridden(options)

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import activity_commands, message_commands, reading_commands, workflow_commands
+from . import activity_commands, message_commands, reading_commands, replay_command, workflow_commands
 from ._version import __version__
 from .journal.errors import EveractError
 
@@ -26,6 +26,7 @@ app.add_typer(reading_commands.app)
 app.add_typer(workflow_commands.app)
 app.add_typer(activity_commands.app)
 app.add_typer(message_commands.app)
+app.add_typer(replay_command.app)
 
 
 def _version(value: bool) -> None:

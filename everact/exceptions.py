@@ -48,6 +48,7 @@ from .actors.errors import (
     WorkflowTimeoutError,
 )
 from .actors.event_loop import ForbiddenInWorkflowError, ReadOnlyError
+from .actors.replay_errors import ReplayFailedError
 from .cluster.errors import CallRefusedError, CallTimeoutError, RuntimeUnreachableError
 from .journal.errors import (
     AppendRefusedError,
@@ -116,6 +117,7 @@ __all__ = [
     "QueryFailedError",
     "ReadOnlyError",
     "RegistrationError",
+    "ReplayFailedError",
     "RequestIdReusedError",
     "ResultTimeoutError",
     "RuntimeClosedError",

@@ -8,14 +8,11 @@ import pytest
 from support.crashes import load_program, one_life
 from support.rounds import rounds
 
-from everact.actors.definitions import activity_definition, workflow_definition
-from everact.actors.replay import replay
-from everact.actors.workflow_instance import WorkflowInstance
 from everact.journal import events as ev
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load
-from everact.journal.payloads import PayloadConverter
 from everact.journal.verify import verify
+from everact.testing import Replayer
 
 PROGRAM = Path(__file__).with_name("saga_program.py")
 LIMIT = 40
@@ -112,16 +109,15 @@ class Lives:
         self._check_journal()
 
     def _check_journal(self):
-        workflows = {cls.__name__: workflow_definition(cls) for cls in (self.program.Trip,)}
-        activities = {fn.__name__: activity_definition(fn) for fn in (self.program.do, self.program.undo)}
+        replayer = Replayer(
+            workflows=[self.program.Trip], activities=[self.program.do, self.program.undo], guard="off"
+        )
+        assert replayer.replay_journal(self.journal).results
         store = LmdbStore(self.journal, read_only=True)
         try:
             index, *_ = load(store)
             for row in index.newest_first():
                 records = index.records(row)
-                instance = WorkflowInstance(workflows["Trip"], activities, PayloadConverter())
-                replay(instance, records)
-                instance.discard()
                 self._check_run(row, [e for _at, r in records for e in ev.events_of(r)])
         finally:
             store.close()

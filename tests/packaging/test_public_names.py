@@ -170,6 +170,7 @@ FROZEN = {
         "QueryFailedError",
         "ReadOnlyError",
         "RegistrationError",
+        "ReplayFailedError",
         "RequestIdReusedError",
         "ResultTimeoutError",
         "RuntimeClosedError",

@@ -15,16 +15,13 @@ from pathlib import Path
 
 import msgspec
 
-from everact.actors.definitions import activity_definition, workflow_definition
-from everact.actors.replay import replay
-from everact.actors.workflow_instance import WorkflowInstance
 from everact.journal import events as ev
 from everact.journal.errors import NotAJournalError
 from everact.journal.fold import RunState
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.loading import load, open_runs
-from everact.journal.payloads import PayloadConverter
 from everact.journal.verify import verify
+from everact.testing import Replayer
 
 
 def load_program(path):
@@ -372,8 +369,6 @@ class Story:
         store.close()
         assert states == {}, f"open at the end: {[state.started.workflow_id for state in states.values()]}"
         assert next_key == self.workload.WORKFLOWS + 1
-        workflows = {cls.__name__: workflow_definition(cls) for cls in self.workload.TYPES}
-        activities = {fn.__name__: activity_definition(fn) for fn in self.workload.ACTIVITIES}
         for run in self.runs.values():
             state = run.state
             left = [
@@ -385,11 +380,8 @@ class Story:
                 state.stall,
             ]
             assert not any(left), f"left at the end of {run.workflow_id}: {left}"
-            instance = WorkflowInstance(
-                workflows[run.events[0].workflow_type], activities, PayloadConverter()
-            )
-            replay(instance, run.records)
-            instance.discard()
+        replayer = Replayer(workflows=self.workload.TYPES, activities=self.workload.ACTIVITIES, guard="off")
+        assert len(replayer.replay_journal(self.journal).results) == len(self.runs)
 
     def compare(self, other):
         """The same end as an uninterrupted story, run by run."""

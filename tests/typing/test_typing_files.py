@@ -24,6 +24,7 @@ def test_the_right_declarations_hold_at_run_time() -> None:
     assert isinstance(load("right_calls").make(), Runtime)
     assert load("right_clients").Orders
     assert isinstance(load("right_language").make(), Runtime)
+    assert load("right_replay").make([])
     assert load("right_sagas").Trip
     assert load("right_steps").Stepped
     assert load("right_testing").make()
