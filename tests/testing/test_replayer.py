@@ -209,7 +209,7 @@ async def test_an_export_of_an_encrypted_journal_needs_the_codecs(tmp_path, code
         await handle.result()
         plain = await handle.fetch_history()
     store = LmdbStore(tmp_path / "journal", read_only=True)
-    (document,) = export_runs(store, left_out=print, damaged=print)
+    (document,) = export_runs(store, left_out=print, damaged=print, moved=print)
     store.close()
     assert "secret" not in str(document)
     replayer = Replayer(workflows=[Noting], codecs=codecs)
