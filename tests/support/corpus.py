@@ -72,7 +72,7 @@ def exported(path):
     """The runs of a journal as documents, oldest first."""
     store = LmdbStore(path, read_only=True)
     try:
-        return list(export_runs(store, left_out=print, damaged=print))
+        return list(export_runs(store, left_out=print, damaged=print, moved=print))
     finally:
         store.close()
 
