@@ -46,8 +46,8 @@ def saga(
         name: For people: it is in the history, in ``describe`` and in errors.
         on_compensation_failure: ``retry`` (default) repeats it by ``compensation_retry``; what has failed for good is
             collected in a ``SagaCompensationError``, and the others are undone. ``continue`` is the same without
-            repeating more than the activity's own policy says. ``escalate`` quarantines the run; ``release`` lets it
-            go on with that compensation.
+            repeating more than the activity's own policy says. ``escalate`` quarantines the run; ``release`` lets
+            all begin again that have failed until then.
         compensation_retry: When a failed compensation is repeated; default, under ``retry``, without end, after 1 s at
             first and 60 s at most.
         parallel: Compensations of the same priority run side by side.

@@ -74,7 +74,7 @@ def _escalated(actor: WorkflowActor, batch: Batch, event: CompensationEscalated)
     status = status_flags(actor.state.status)
     batch.entries[-1] = batch.entries[-1]._replace(flags=batch.entries[-1].flags | status)
     stall = actor.state.stall
-    if stall is not None:  # the run has not ended in the same turn
+    if stall is not None:  # neither has the run ended in the same turn, nor is its release on its way
         if actor.coding is not None:
             actor.coding.stall = event.failure
         tell_stalled(actor, ev.RunStalled(stall.kind, event.failure))

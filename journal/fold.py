@@ -385,6 +385,8 @@ def _compensation_ended(
 
 
 def _escalated(state: RunState, _number: int, _at: int, event: CompensationEscalated) -> None:
+    if any(type(unread) is ev.RunReleased for unread in state.unread.values()):
+        return  # it failed while the run stood still; the release that comes next lets it begin again with the others
     state.stall = ev.RunStalled("quarantined", event.failure)
     state.is_escalated = True
 

@@ -49,7 +49,10 @@ class CompensationFailed(Event, tag="gf", frozen=True):
 
 
 class CompensationEscalated(Event, tag="ge", frozen=True):
-    """Command: a failed compensation quarantines the run; its release lets the compensation begin again."""
+    """Command: a failed compensation quarantines the run; its release lets all that have failed begin again.
+
+    One that failed while the run stood still is delivered between the release and its effect: it quarantines no more.
+    """
 
     command: int
     saga: int

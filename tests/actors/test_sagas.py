@@ -863,10 +863,6 @@ async def test_escalate_quarantines_and_a_release_goes_on_with_that_compensation
         assert (seen.status, seen.backlog) == ("quarantined", 0)
         assert "cannot undo b" in seen.failure
         assert str(seen.sagas[0]) == "trip: 1 of 3 compensations done; failed do"
-        listed = (
-            [(line.workflow_id, line.status) async for line in runtime.list_workflows()] if False else None
-        )
-        assert listed is None
         with pytest.raises(WorkflowQuarantinedError):
             await handle.query(cls.look)
         await handle.cancel()  # is recorded
@@ -905,28 +901,74 @@ async def test_what_is_escalated_can_be_terminated():
         await failed(handle, WorkflowTerminatedError)
 
 
-async def test_parallel_escalations_wait_for_one_release():
+@pytest.mark.parametrize("others", ["B", "BC", "BCD"])
+async def test_one_release_begins_all_again_that_have_failed_until_then(others):
     async def body(_run):
         async with workflow.saga(on_compensation_failure="escalate", parallel=True) as saga:
-            for what in "abc":
-                await saga.run(do, what, compensate=undo)
+            for what in "abcd":
+                await saga.run(do, what, compensate=undo, compensate_args=(what.upper(),))
             raise ApplicationError("no")
 
-    world.broken = {"undo a": 1, "undo c": 1}
+    world.broken = {f"undo {what}": 2 for what in ("A", *others)}
+    for what in "ABCD":
+        closed(what)
+    journal = MemoryJournal()
+    cls = runs(body)
+    async with hosted(journal, cls, activities=ACTIVITIES) as runtime:
+        handle = await runtime.spawn(cls.run, id="s")
+        await until(lambda: sum(what.endswith("begins") for what in world.done) == 4)
+        world.gates["A"].set()
+        await failed(handle, WorkflowQuarantinedError)
+        for what in "BCD":  # they fail, or end well, while the run stands still
+            world.gates[what].set()
+        await settled(runtime)
+        assert (await handle.describe()).backlog == 3
+        await handle.release("again")
+        await failed(handle, WorkflowQuarantinedError)  # all of them for the second time
+        await settled(runtime)
+    async with hosted(journal, cls, activities=ACTIVITIES) as runtime:  # a start lets it stand
+        handle = runtime.ref("s", cls)
+        assert (await handle.describe()).status == "quarantined"
+        await handle.release("and again")
+        await failed(handle)
+        seen = await handle.describe()
+        history = await handle.fetch_history()
+    undone = [w for w in world.done if w.startswith("undo") and w[-1] in "ABCD"]
+    assert sorted(undone) == ["undo A", "undo B", "undo C", "undo D"]
+    fails = [w for w in world.done if w.endswith("fails")]
+    assert sorted(fails) == sorted(2 * [f"undo {what} fails" for what in ("A", *others)])
+    assert kinds(history).count("RunReleased") == 2
+    assert len(set(world.keys)) == 4, "each try of one compensation has the same key"
+    assert str(seen.sagas[0]) == "saga: 4 of 4 compensations done"
+
+
+async def test_sagas_side_by_side_that_escalate_wait_for_one_release():
+    async def one(what):
+        async with workflow.saga(what, on_compensation_failure="escalate") as saga:
+            await saga.run(do, what, compensate=undo, compensate_args=(what.upper(),))
+            raise ApplicationError("no")
+
+    async def body(_run):
+        await asyncio.gather(one("a"), one("b"), return_exceptions=True)
+
+    world.broken = {"undo A": 1, "undo B": 1}
+    for what in "AB":
+        closed(what)
     cls = runs(body)
     async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
         handle = await runtime.spawn(cls.run, id="s")
+        await until(lambda: sum(what.endswith("begins") for what in world.done) == 2)
+        world.gates["A"].set()
         await failed(handle, WorkflowQuarantinedError)
-        for _ in range(3):
-            await settled(runtime)
-            if (await handle.describe()).status != "quarantined":
-                break
-            await handle.release()
-        await failed(handle)
+        world.gates["B"].set()
+        await settled(runtime)
+        await handle.release("again")
+        await handle.result(timeout=10)
         seen = await handle.describe()
-    undone = [w for w in world.done if w.startswith("undo") and "fails" not in w]
-    assert sorted(undone) == ["undo a", "undo b", "undo c"]
-    assert str(seen.sagas[0]) == "saga: 3 of 3 compensations done"
+    assert [str(saga) for saga in seen.sagas] == [
+        "a: 1 of 1 compensations done",
+        "b: 1 of 1 compensations done",
+    ]
 
 
 async def test_callers_of_an_update_hear_of_the_quarantine():

@@ -68,6 +68,24 @@ def test_an_escalation_quarantines_until_it_is_released():
     assert not again(state).is_escalated
 
 
+def test_what_failed_before_a_release_waits_for_it_and_not_for_another():
+    state = folded(
+        started(1, "a"),
+        started(2, "b"),
+        CompensationFailed(1, 1, "a", WHY),
+        CompensationEscalated(4, 1, 1, "a", WHY),
+    )
+    state.apply(ev.Received((ev.ActivityFailed(3, 1, WHY),)), 200)
+    state.apply(ev.Received((ev.RunReleased("try"),)), 300)
+    late = (CompensationFailed(1, 2, "b", WHY), CompensationEscalated(5, 1, 2, "b", WHY))
+    first = next(iter(state.unread))
+    state.apply(ev.Turn((), late, (first,)), 400)
+    assert (state.status, state.is_escalated, list(state.unread)) == ("running", False, [first + 1])
+    state.apply(ev.Turn((), (started(1, "a"), started(2, "b")), (first + 1,)), 500)
+    state.apply(ev.Turn((), late), 600)  # after the release it is another failure
+    assert (state.status, state.is_escalated) == ("quarantined", True)
+
+
 def test_an_ended_run_keeps_what_its_sagas_have_done_and_is_escalated_no_more():
     state = folded(
         started(1, "a"),
