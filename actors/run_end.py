@@ -88,18 +88,28 @@ def close(run: WorkflowInstance) -> None:
         )
 
 
+def error_of_main(run: WorkflowInstance, main: asyncio.Task[Any]) -> BaseException | None:
+    """What main has raised; None when it has returned, or the run was cancelled."""
+    if not main.cancelled():
+        return main.exception()  # looked at from here on
+    if run.cancel_requested:
+        return None
+    return asyncio.CancelledError(
+        "a CancelledError left the workflow's run, but nobody has asked the run to cancel"
+    )
+
+
 def _outcome_of(run: WorkflowInstance, main: asyncio.Task[Any]) -> ev.Outcome:
-    error = None if main.cancelled() else main.exception()  # looked at from here on
+    error = error_of_main(run, main)
     _note_unseen_failures(run)
+    if run.sagas is not None and run.sagas.refusal is not None:
+        return failed_outcome(run, run.sagas.refusal)
     if error is not None and (continued := continuing(error)) is not None:
         return continued_outcome(run, continued)
-    if main.cancelled():
-        if run.cancel_requested:
-            return ev.WorkflowCancelled(run._cancel_reason)
-        message = "a CancelledError left the workflow's run, but nobody has asked the run to cancel"
-        return failed_outcome(run, asyncio.CancelledError(message))
     if error is not None:
         return failed_outcome(run, error)
+    if main.cancelled():
+        return ev.WorkflowCancelled(run._cancel_reason)
     try:
         return ev.WorkflowCompleted(run._definition.codec.encode_result(run._converter, main.result()))
     except Exception as unfit:  # noqa: BLE001  (a result without a stored form is a fault of run)

@@ -33,6 +33,7 @@ class SagaBlock:
     __slots__ = (
         "_done",
         "_failures",
+        "_is_stopped",
         "_late",
         "_name",
         "_order",
@@ -42,6 +43,7 @@ class SagaBlock:
         "_policy",
         "_run",
         "_state",
+        "_task",
         "entered_in",
     )
 
@@ -63,6 +65,8 @@ class SagaBlock:
         self._outer: SagaBlock | None = None
         self.entered_in: RunningStep | None = None
         self._state = "new"
+        self._task: asyncio.Task[Any] | None = None
+        self._is_stopped = False
         self._pending: dict[StepFuture, None] = {}
         self._done: list[Compensation] = []
         self._late: list[asyncio.Task[None]] = []
@@ -85,6 +89,19 @@ class SagaBlock:
     def owes(self) -> bool:
         """Whether there is, or may be, something that it is to undo."""
         return bool(self._done) or any(step.compensation is not None for step in self._pending)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nothing can leave its block any more: the task that has entered it is over."""
+        return self.is_open and self._task is not None and self._task.done()
+
+    def stop(self) -> bool:
+        """Cancel the task that has entered its block, so that it undoes what it did; returns whether that is new."""
+        if self._is_stopped or not self.is_open or self._task is None:
+            return False
+        self._is_stopped = True
+        self._task.cancel()
+        return True
 
     def _check_open(self, call: str) -> None:
         if self._state == "new":
@@ -153,6 +170,7 @@ class SagaBlock:
         """Something was done by a task that has outlived the block, which was left with an error: undo it now."""
         task = self._run.loop.create_task(self._undo_late(compensation), name=f"saga {self._name}")
         self._late.append(task)
+        sagas_of(self._run).blocks[self] = None  # again, until it is undone
 
     async def _undo_late(self, compensation: Compensation) -> None:
         active_saga.set(None)
@@ -161,6 +179,9 @@ class SagaBlock:
         for step, why, error in work.failures:
             text = f"saga {self._name!r} could not undo step {step!r}, which ended when its block had been left: {why}"
             self._run._log(logging.ERROR, text, error)
+        self._late = [task for task in self._late if task is not asyncio.current_task()]
+        if self._state == "undone":
+            self._forget()
 
     # --- the block
 
@@ -171,6 +192,7 @@ class SagaBlock:
                 f"saga {self._name!r} has been entered before: make another by workflow.saga()"
             )
         self._state = "open"
+        self._task = asyncio.current_task()
         self._outer = active_saga.get()
         self.entered_in = current_step.get()
         active_saga.set(self)
@@ -220,7 +242,12 @@ class SagaBlock:
 
     def _leave(self, state: str) -> None:
         self._state = state
-        del sagas_of(self._run).blocks[self]
+        self._task = None
+        self._forget()
+
+    def _forget(self) -> None:
+        if not any(not task.done() for task in self._late):
+            sagas_of(self._run).blocks.pop(self, None)
 
     def _refuse_to_lose(self, error: BaseException) -> None:
         """The run goes on as another one, which does not know what this one would have to undo.

@@ -39,15 +39,19 @@ class RunSagas:
         completed: How many steps of them were completed.
         escalations: Compensations that wait for a release of the run, by command number.
         blocks: Sagas whose blocks are being run, or undone.
+        is_ending: Main is over; the run ends once they have undone what they did.
+        refusal: Why main must not have ended so.
     """
 
-    __slots__ = ("blocks", "completed", "count", "escalations")
+    __slots__ = ("blocks", "completed", "count", "escalations", "is_ending", "refusal")
 
     def __init__(self) -> None:
         self.count = 0
         self.completed = 0
         self.escalations: dict[int, asyncio.Future[None]] = {}
         self.blocks: dict[SagaBlock, None] = {}
+        self.is_ending = False
+        self.refusal: RuntimeError | None = None
 
     def refusal_to_lose(self, where: str, error: BaseException) -> RuntimeError | None:
         """Why the run must not end where it was told to go on as a new one, which could not undo what is done."""

@@ -39,6 +39,7 @@ from .options import LONGEST, ResolvedActivityOptions
 from .places import user_place
 from .randomness import DrawnRandom, Draws, Randomness
 from .run_end import WorkflowCrashedError, close, end_by_handler, end_run, failed_outcome
+from .saga_at_end import sagas_hold_end
 from .saga_compensation import RunSagas
 from .turn_guard import Guard
 
@@ -210,6 +211,11 @@ class WorkflowInstance:
                         self.outcome is None
                         and main is not None
                         and (main.done() or self.completion is not None)
+                        and (
+                            self.sagas is None
+                            or self.completion is not None
+                            or not sagas_hold_end(self, main)
+                        )
                     ):
                         self.loop.close_generators()
                         end_run(self, main)

@@ -19,7 +19,17 @@ from everact import ApplicationError, RetryPolicy, Runtime, activity, workflow
 from everact.exceptions import WorkflowClosedError, WorkflowFailedError, WorkflowQuarantinedError
 from everact.journal import compaction
 
-KINDS = ("fails", "parallel", "siblings", "cancelled", "late", "escalates", "functions", "goes_well")
+KINDS = (
+    "fails",
+    "parallel",
+    "siblings",
+    "cancelled",
+    "late",
+    "escalates",
+    "functions",
+    "outlived",
+    "goes_well",
+)
 STEPS = ("flight", "hotel", "car")
 FOREVER = RetryPolicy(initial_interval=timedelta(milliseconds=1), maximum_attempts=0, jitter=0)
 
@@ -67,9 +77,17 @@ def undo(step: str) -> None:
 class Trip:
     def __init__(self) -> None:
         self.go = False
+        self.is_booked = False
 
     @workflow.run
     async def run(self, kind: str) -> str:
+        if kind == "outlived":  # run fails while a task of it is inside the saga
+            self.task = asyncio.create_task(self.book(kind))
+            await workflow.wait_condition(lambda: self.is_booked)
+            raise ApplicationError("in the middle of it")
+        return await self.book(kind)
+
+    async def book(self, kind: str) -> str:
         policy = "escalate" if kind == "escalates" else "retry"
         async with workflow.saga(
             kind, on_compensation_failure=policy, compensation_retry=FOREVER, parallel=kind == "parallel"
@@ -84,7 +102,8 @@ class Trip:
                 await saga.run(do, step, name=step, compensate=back)
             if kind == "goes_well":
                 return "went well"
-            if kind == "cancelled":
+            self.is_booked = True
+            if kind in ("cancelled", "outlived"):
                 await workflow.wait_condition(lambda: self.go)
             if kind == "late":
                 async with asyncio.timeout(0.01):

@@ -43,6 +43,10 @@ class Trip:
 
     @workflow.run
     async def run(self, kind: str) -> list[str]:
+        if kind == "outlived":
+            self.task = asyncio.create_task(self.book(kind))
+            await workflow.wait_condition(lambda: self.go)
+            raise ApplicationError("in the middle of it")
         with contextlib.suppress(TimeoutError):
             await self.book(kind)
         return self.undone
@@ -52,6 +56,7 @@ class Trip:
             "parallel": {"parallel": True},
             "ordered": {"order": {"full": ["hotel", "flight"]}},
             "escalated": {"on_compensation_failure": "escalate"},
+            "together": {"on_compensation_failure": "escalate", "parallel": True},
             "collected": {"on_compensation_failure": "continue"},
         }
         async with workflow.saga(kind, **options.get(kind, {})) as saga:
@@ -61,6 +66,9 @@ class Trip:
             async with workflow.saga("inner") as inner:
                 await inner.run(book, "seat", name="seat", compensate=unbook)
                 await inner.run(book, "full", optional=True)
+            if kind == "outlived":
+                self.go = True
+                await workflow.wait_condition(lambda: False)
             if kind == "cancelled":
                 await workflow.wait_condition(lambda: self.go)
             if kind == "late":
@@ -80,7 +88,18 @@ class Trip:
         self.undone.append(what)
 
 
-KINDS = ("completed", "failed", "parallel", "ordered", "escalated", "collected", "cancelled", "late")
+KINDS = (
+    "completed",
+    "failed",
+    "parallel",
+    "ordered",
+    "escalated",
+    "together",
+    "collected",
+    "cancelled",
+    "late",
+    "outlived",
+)
 WORKFLOWS = [Trip]
 ACTIVITIES = [book, unbook]
 
@@ -90,8 +109,10 @@ async def record(write):
     async with hosted(MemoryJournal(), *WORKFLOWS, activities=ACTIVITIES) as runtime:
         for kind in KINDS:
             fails.clear()
-            if kind in ("escalated", "collected"):
+            if kind in ("escalated", "collected", "together"):
                 fails.update(hotel=1)
+            if kind == "together":
+                fails.update(boat=1, flight=1)
             handle = await runtime.spawn(Trip.run, kind, id=kind)
             if kind == "cancelled":
                 await until(lambda: runtime._shard.find("cancelled").state.waiting)

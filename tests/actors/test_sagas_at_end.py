@@ -1,0 +1,356 @@
+"""When run ends while another task, or a handler, is inside a saga: what that has done is not lost."""
+
+import asyncio
+
+import pytest
+from support.hosting import hosted, kinds, settled, until
+
+from everact import ApplicationError, RetryPolicy, activity, workflow
+from everact.exceptions import (
+    UpdateFailedError,
+    WorkflowCancelledError,
+    WorkflowFailedError,
+    WorkflowQuarantinedError,
+)
+from everact.journal.memory_store import MemoryJournal
+
+ONCE = RetryPolicy(maximum_attempts=1)
+undone: list[str] = []
+broken: dict[str, int] = {}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_undone():
+    undone.clear()
+    broken.clear()
+
+
+@activity.defn
+async def do(what: str) -> str:
+    return what
+
+
+@activity.defn(retry_policy=ONCE)
+async def undo(what: str) -> None:
+    if broken.get(what, 0):
+        broken[what] -= 1
+        raise ApplicationError(f"{what} stays")
+    undone.append(what)
+
+
+ACTIVITIES = [do, undo]
+
+
+class Base:
+    """Another task, or a handler, books; ``run`` ends meanwhile, as it is told."""
+
+    def __init__(self) -> None:
+        self.how = ""
+        self.go_on = False
+
+    async def book(self, policy: str = "retry", names: str = "ab") -> None:
+        async with workflow.saga("trip", on_compensation_failure=policy) as saga:
+            for what in names:
+                await saga.run(do, what, name=what, compensate=undo)
+            workflow.publish("booked", names)
+            await workflow.wait_condition(lambda: self.go_on)
+
+    async def end(self) -> str:
+        await workflow.wait_condition(lambda: self.how)
+        if self.how == "raise":
+            raise ApplicationError("main has failed")
+        if self.how == "bug":
+            raise ZeroDivisionError("a bug of main")
+        if self.how == "renew":
+            workflow.continue_as_new("nothing")
+        return "main is over"
+
+
+@workflow.defn(name="Trips")
+class Trips(Base):
+    @workflow.signal
+    def end_by(self, how: str) -> None:
+        self.how = how
+
+    @workflow.signal
+    def proceed(self) -> None:
+        self.go_on = True
+
+    @workflow.update
+    async def book_too(self) -> None:
+        await self.book(names="u")
+
+    @workflow.query
+    def look(self) -> str:
+        return self.how
+
+    @workflow.run
+    async def run(self, kind: str) -> str:
+        if kind == "nothing":
+            return "a new run"
+        if kind != "handler":
+            self.task = asyncio.create_task(self.book(kind), name="booking")
+        return await self.end()
+
+
+@workflow.defn(name="Trips", on_crash="fail")
+class Fails(Trips):
+    @workflow.run
+    async def run(self, kind: str) -> str:
+        return await Trips.run(self, kind)
+
+
+@workflow.defn(name="Trips")
+class Waits(Trips):
+    """The same, mended: it waits for its task."""
+
+    @workflow.run
+    async def run(self, kind: str) -> str:
+        if kind == "nothing":
+            return "a new run"
+        try:
+            return await Trips.run(self, kind)
+        finally:
+            self.go_on = True
+            await self.task
+
+
+async def booked(runtime, cls, kind="retry", **options):
+    handle = await runtime.spawn(cls.run, kind, id="s", **options)
+    while "booked" not in (await handle.describe()).published:
+        await asyncio.sleep(0)
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        (
+            "return",
+            "run must not return while saga 'trip' of another task has completed steps, or undoes them",
+        ),
+        ("renew", "run must not continue as new while saga 'trip' of another task has completed steps"),
+    ],
+)
+async def test_run_must_not_end_well_and_mended_code_goes_on(how, text):
+    journal = MemoryJournal()
+    async with hosted(journal, Trips, activities=ACTIVITIES) as runtime:
+        handle = await booked(runtime, Trips)
+        await handle.signal(Trips.end_by, how)
+        with pytest.raises(WorkflowQuarantinedError) as caught:
+            await handle.result(timeout=10)
+        assert text in str(caught.value)
+        assert "workflow.wait_condition(workflow.all_handlers_finished)" in str(caught.value)
+    assert undone == [], "a bug undoes nothing"
+    async with hosted(journal, Waits, activities=ACTIVITIES) as runtime:
+        handle = runtime.ref("s", Waits)
+        await handle.release("mended")
+        assert await handle.result(timeout=10) == ("main is over" if how == "return" else "a new run")
+    assert undone == []
+
+
+@pytest.mark.parametrize("how", ["return", "renew"])
+async def test_where_bugs_fail_the_run_it_undoes_first(how):
+    async with hosted(MemoryJournal(), Fails, activities=ACTIVITIES) as runtime:
+        handle = await booked(runtime, Fails)
+        await handle.signal(Trips.end_by, how)
+        with pytest.raises(WorkflowFailedError, match="must not") as caught:
+            await handle.result(timeout=10)
+        assert caught.value.__cause__.type == "RuntimeError"
+        assert undone == ["b", "a"]
+
+
+async def test_a_run_that_fails_undoes_first():
+    async with hosted(MemoryJournal(), Trips, activities=ACTIVITIES) as runtime:
+        handle = await booked(runtime, Trips)
+        await handle.signal(Trips.end_by, "raise")
+        with pytest.raises(WorkflowFailedError, match="main has failed"):
+            await handle.result(timeout=10)
+        assert undone == ["b", "a"]
+        history = kinds(await handle.fetch_history())
+        assert history[-1] == "WorkflowFailed"
+        assert history.count("CompensationCompleted") == 2
+
+
+async def test_a_bug_of_main_still_undoes_nothing():
+    async with hosted(MemoryJournal(), Trips, activities=ACTIVITIES) as runtime:
+        handle = await booked(runtime, Trips)
+        await handle.signal(Trips.end_by, "bug")
+        with pytest.raises(WorkflowQuarantinedError, match="a bug of main"):
+            await handle.result(timeout=10)
+        assert undone == []
+
+
+async def test_a_cancelled_run_undoes_first():
+    async with hosted(MemoryJournal(), Trips, activities=ACTIVITIES) as runtime:
+        handle = await booked(runtime, Trips)
+        await handle.cancel("enough")
+        with pytest.raises(WorkflowCancelledError, match="enough"):
+            await handle.result(timeout=10)
+        assert undone == ["b", "a"]
+
+
+async def test_the_saga_of_a_handler_is_undone_too_and_the_caller_hears_of_it():
+    async with hosted(MemoryJournal(), Trips, activities=ACTIVITIES) as runtime:
+        handle = await runtime.spawn(Trips.run, "retry", id="s")
+        update = asyncio.create_task(handle.execute_update(Trips.book_too))
+        while (await handle.describe()).published.get("booked") != "u":
+            await asyncio.sleep(0)
+        await handle.cancel("enough")
+        with pytest.raises(UpdateFailedError):
+            await asyncio.wait_for(update, 10)
+        with pytest.raises(WorkflowCancelledError):
+            await handle.result(timeout=10)
+        assert sorted(undone) == ["a", "b", "u"]
+
+
+async def test_while_it_undoes_the_run_is_open_in_each_life():
+    broken["a"] = 1
+    journal = MemoryJournal()
+    async with hosted(journal, Trips, activities=ACTIVITIES) as runtime:
+        handle = await booked(runtime, Trips, "escalate")
+        await handle.signal(Trips.end_by, "raise")
+        with pytest.raises(WorkflowQuarantinedError, match="a stays"):
+            await handle.result(timeout=10)
+        await handle.cancel("too late: main is over")
+    async with hosted(journal, Trips, activities=ACTIVITIES) as runtime:
+        handle = runtime.ref("s", Trips)
+        assert (await handle.describe()).status == "quarantined"
+        await handle.release("again")
+        with pytest.raises(WorkflowFailedError, match="main has failed"):
+            await handle.result(timeout=10)
+    assert undone == ["b", "a"]
+
+
+@workflow.defn
+class Late:
+    """Its task goes on when it is cancelled, and enters another saga."""
+
+    def __init__(self) -> None:
+        self.go_on = False
+
+    @workflow.signal
+    def proceed(self) -> None:
+        self.go_on = True
+
+    async def two(self) -> None:
+        async with workflow.saga("first") as saga:
+            await saga.run(do, "first", compensate=undo)
+            workflow.publish("booked", True)  # noqa: FBT003
+            try:
+                await workflow.wait_condition(lambda: False)
+            except asyncio.CancelledError:
+                await saga.run(do, "goodbye")
+        async with workflow.saga("second") as saga:
+            saga.add_compensation(undo, "second")
+            await workflow.wait_condition(lambda: False)
+
+    @workflow.run
+    async def run(self, _kind: str) -> None:
+        self.task = asyncio.create_task(self.two())
+        await workflow.wait_condition(lambda: self.go_on)
+        raise ApplicationError("main has failed")
+
+
+async def test_each_saga_is_told_to_stop_while_run_waits_to_end():
+    async with hosted(MemoryJournal(), Late, activities=ACTIVITIES) as runtime:
+        handle = await booked(runtime, Late)
+        await handle.signal(Late.proceed)
+        with pytest.raises(WorkflowFailedError, match="main has failed"):
+            await handle.result(timeout=10)
+        assert undone == ["second"]
+
+
+@workflow.defn
+class Generates:
+    @workflow.run
+    async def run(self, _kind: str) -> None:
+        async def places():
+            async with workflow.saga("places") as saga:
+                await saga.run(do, "x", compensate=undo)
+                yield "x"
+                yield "y"
+
+        self.places = places()
+        async for _place in self.places:
+            raise ApplicationError("main has failed")
+
+
+async def test_a_saga_in_a_generator_that_nobody_ends_is_not_lost_silently():
+    async with hosted(MemoryJournal(), Generates, activities=ACTIVITIES) as runtime:
+        handle = await runtime.spawn(Generates.run, "x")
+        with pytest.raises(WorkflowQuarantinedError, match="saga 'places' cannot undo its completed steps"):
+            await handle.result(timeout=10)
+        assert undone == []
+
+
+async def test_a_saga_without_completed_steps_does_not_hold_the_run():
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self, _kind: str) -> str:
+            async def waits():
+                async with workflow.saga() as saga:
+                    await saga.run(do, "x")
+                    await workflow.wait_condition(lambda: False)
+
+            self.task = asyncio.create_task(waits())
+            await workflow.sleep(0.01)
+            return "over"
+
+    async with hosted(MemoryJournal(), W, activities=ACTIVITIES) as runtime:
+        assert await runtime.execute(W.run, "x") == "over"
+
+
+async def test_a_run_waits_until_what_was_completed_late_is_undone():
+    @workflow.defn
+    class W:
+        async def undo_it(self, what: str) -> None:
+            await workflow.execute_activity(undo, what)
+
+        @workflow.step(compensate=undo_it)
+        async def slow(self, what: str) -> str:
+            await workflow.sleep(0.02)
+            return what
+
+        @workflow.run
+        async def run(self, _kind: str) -> None:
+            try:
+                async with workflow.saga() as saga:
+                    await saga.run(do, "x", compensate=undo)
+                    self.task = asyncio.create_task(self.slow("late"))
+                    await workflow.sleep(0.001)
+                    raise ApplicationError("the block has failed")
+            except ApplicationError:
+                await self.task
+            raise ApplicationError("main has failed")
+
+    async with hosted(MemoryJournal(), W, activities=ACTIVITIES) as runtime:
+        handle = await runtime.spawn(W.run, "x")
+        with pytest.raises(WorkflowFailedError, match="main has failed"):
+            await handle.result(timeout=10)
+        assert undone == ["x", "late"]
+
+
+async def test_queries_are_answered_and_mail_is_taken_while_it_undoes():
+    gate = asyncio.Event()
+
+    @activity.defn(name="undo", retry_policy=ONCE)
+    async def waits(what: str) -> None:
+        await gate.wait()
+        undone.append(what)
+
+    async with hosted(MemoryJournal(), Trips, activities=[do, waits]) as runtime:
+        handle = await booked(runtime, Trips)
+        await handle.signal(Trips.end_by, "raise")
+        await settled(runtime)
+        seen = await handle.describe()
+        assert seen.status == "running"
+        assert str(seen.sagas[0]) == "trip: 0 of 2 compensations done; undoing b"
+        assert await handle.query(Trips.look) == "raise"
+        await handle.signal(Trips.end_by, "other")
+        assert await handle.query(Trips.look) == "other"
+        gate.set()
+        with pytest.raises(WorkflowFailedError, match="main has failed"):
+            await handle.result(timeout=10)
+        await until(lambda: undone == ["b", "a"])
