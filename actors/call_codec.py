@@ -52,6 +52,23 @@ def _unknown_field(given: Any, known: Any, path: str) -> str:
     return next((found for one in inner if (found := _unknown_field(*one))), "")
 
 
+def _refuse_unknown_fields(
+    converter: PayloadConverter, payload: Payload, value: Any, hint: Any, where: str
+) -> None:
+    """Refuse a value that came with fields that its classes do not have.
+
+    The stored form of a value has all its fields, so what does not come back was not read.
+
+    Raises:
+        PayloadEncodeError: It has such a field; with its path.
+    """
+    known = converter.encode(value, hint, where=where)
+    if payload.encoding == known.encoding == "json":
+        path = _unknown_field(msgspec.json.decode(payload.data), msgspec.json.decode(known.data), "$")
+        if path:
+            raise PayloadEncodeError(f"{type(value).__name__} has no such field", where, path)
+
+
 class CallCodec:
     """One function's arguments and result, to payloads and back.
 
@@ -239,12 +256,20 @@ class CallCodec:
             raise TypeError(f"{self.label}: the stored arguments do not fit its signature: {error}") from None
         return args, named
 
-    def values_of(self, converter: PayloadConverter, payloads: Sequence[Payload]) -> list[Any]:
+    def values_of(
+        self, converter: PayloadConverter, payloads: Sequence[Payload], *, extra_fields: bool = False
+    ) -> list[Any]:
         """Check and decode the arguments of a call that came from another process.
+
+        Args:
+            converter: Of the runtime.
+            payloads: The arguments as they came.
+            extra_fields: Take fields that their classes do not have; otherwise somebody has mistyped them.
 
         Raises:
             TypeError: Their number does not fit the signature.
-            PayloadEncodeError: One does not fit its hint; the caller passed it, so it is as at a call in this process.
+            PayloadEncodeError: One does not fit its hint, or has a field that its class does not have; the caller
+                passed it, so it is as at a call in this process.
         """
         if self._prepared.converter is not converter:
             self._prepare(converter)
@@ -256,36 +281,15 @@ class CallCodec:
         for position, payload in enumerate(payloads):
             known = position < len(self._wheres)
             where = self._wheres[position] if known else f"argument {position + 1} of {self.label}"
+            hint = self.hints.hint_at(position)
             try:
-                values.append(converter.decode(payload, self.hints.hint_at(position), where=where))
+                value = converter.decode(payload, hint, where=where)
             except PayloadDecodeError as error:
                 raise PayloadEncodeError(error.message, error.where, error.path) from None
+            if not extra_fields:
+                _refuse_unknown_fields(converter, payload, value, hint, where)
+            values.append(value)
         return values
-
-    def refuse_unknown_fields(
-        self, converter: PayloadConverter, payloads: Sequence[Payload], values: Sequence[Any]
-    ) -> None:
-        """Refuse arguments with fields that their classes do not have: somebody has mistyped them.
-
-        The stored form of a value has all its fields, so what does not come back was not read.
-
-        Args:
-            converter: Of the runtime.
-            payloads: The arguments as they came.
-            values: What ``values_of`` made of them.
-
-        Raises:
-            PayloadEncodeError: One has such a field; with its path.
-        """
-        for position, (payload, value) in enumerate(zip(payloads, values, strict=True)):
-            known = converter.encode(value, self.hints.hint_at(position))
-            if payload.encoding == known.encoding == "json":
-                path = _unknown_field(msgspec.json.decode(payload.data), msgspec.json.decode(known.data), "$")
-                if path:
-                    where = f"argument {position + 1}"
-                    if position < len(self._wheres):
-                        where = self._wheres[position]
-                    raise PayloadEncodeError(f"{type(value).__name__} has no such field", where, path)
 
     def encode_result(self, converter: PayloadConverter, value: Any) -> Payload:
         """Encode what the function returned.
@@ -298,16 +302,21 @@ class CallCodec:
             prepared = self._prepare(converter)
         return prepared.encode_result(value, self._result_where)
 
-    def result_value(self, converter: PayloadConverter, payload: Payload) -> Any:
-        """Check and decode a result that came from another process.
+    def result_value(
+        self, converter: PayloadConverter, payload: Payload, *, extra_fields: bool = False
+    ) -> Any:
+        """Check and decode a result that came from another process; arguments as of ``values_of``.
 
         Raises:
-            PayloadEncodeError: It does not fit the return hint; as of ``encode_result``.
+            PayloadEncodeError: It does not fit the return hint, or has a field that its class does not have.
         """
         try:
-            return self.decode_result(converter, payload)
+            value = self.decode_result(converter, payload)
         except PayloadDecodeError as error:
             raise PayloadEncodeError(error.message, error.where, error.path) from None
+        if not extra_fields:
+            _refuse_unknown_fields(converter, payload, value, self.hints.returns, self._result_where)
+        return value
 
     def result_decoder(self, converter: PayloadConverter) -> Callable[[Payload], Any]:
         """``decode_result`` for this converter as a function of the payload alone."""

@@ -97,7 +97,13 @@ class DynamicCodec(CallCodec):
         """The name and the arguments as they are stored."""
         return [self.name, [RawValue(payload) for payload in payloads]], {}
 
-    def values_of(self, converter: PayloadConverter, payloads: Sequence[Payload]) -> list[Any]:  # noqa: ARG002
+    def values_of(
+        self,
+        converter: PayloadConverter,  # noqa: ARG002
+        payloads: Sequence[Payload],
+        *,
+        extra_fields: bool = False,  # noqa: ARG002
+    ) -> list[Any]:
         """Arguments that came from another process, as they came."""
         return [RawValue(payload) for payload in payloads]
 

@@ -55,9 +55,15 @@ class Attempt(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Completion(Attempt):
-    """Body of a completion."""
+    """Body of a completion.
+
+    Attributes:
+        result: What the activity gives.
+        extra_fields: Take objects with fields that their classes here do not have: their classes were others there.
+    """
 
     result: Raw
+    extra_fields: bool = False
 
 
 class Failing(Attempt):
@@ -80,16 +86,18 @@ async def complete(runtime: Runtime, call: Call) -> None:
     shard = runtime._open()
     pending = shard.find(token.workflow_id, token.run_id or None).state.activities.get(token.command)
     definition = None if pending is None else shard.activities.get(pending.scheduled.activity_type)
-    value = _value(runtime, definition, payload)
+    value = _value(runtime, definition, payload, extra_fields=body.extra_fields)
     await _ending(runtime, body, runtime.activity_handle(str(token)).complete(value), payload)
 
 
-def _value(runtime: Runtime, definition: ActivityDefinition | None, payload: Payload) -> Any:
+def _value(
+    runtime: Runtime, definition: ActivityDefinition | None, payload: Payload, *, extra_fields: bool = True
+) -> Any:
     """The result of an activity that came from another process."""
     converter = runtime._converter
     if definition is None:
         return converter.decode(payload, where="result of the activity")
-    return definition.codec.result_value(converter, payload)
+    return definition.codec.result_value(converter, payload, extra_fields=extra_fields)
 
 
 async def fail(runtime: Runtime, call: Call) -> None:

@@ -79,6 +79,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
         wait: For updates: answer ``{"done": false}`` after so many seconds, for a repeat with the same request id.
         headers: As of ``Start``.
         wait_for_stage: For updates: ``accepted`` to be answered once it is accepted, ``completed`` once it is done.
+        extra_fields: As of ``Start``.
     """
 
     args: list[Raw] = []
@@ -87,6 +88,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     wait: float | None = None
     headers: dict[str, Raw] = {}
     wait_for_stage: WaitForStage = "completed"
+    extra_fields: bool = False
 
 
 class Control(msgspec.Struct, forbid_unknown_fields=True):
@@ -170,9 +172,7 @@ class Api:
         body = await call.body(Start)
         definition = self._runtime._registry.workflow(body.workflow)
         payloads = [payload_of(arg) for arg in body.args]
-        args = definition.codec.values_of(self._converter, payloads)
-        if not body.extra_fields:
-            definition.codec.refuse_unknown_fields(self._converter, payloads, args)
+        args = definition.codec.values_of(self._converter, payloads, extra_fields=body.extra_fields)
         headers = _headers(body.headers)
         start = self._runtime._start_workflow  # it checks the options
         handle = await start(definition.name, args, travelled_options(body.options), headers)
@@ -211,7 +211,9 @@ class Api:
         handler = None if definition is None else definition.handlers[kind].get(call.names["name"])
         payloads = [payload_of(arg) for arg in body.args]
         if handler is not None:
-            return handle, handler.codec, body, handler.codec.values_of(self._converter, payloads)
+            codec = handler.codec
+            args = codec.values_of(self._converter, payloads, extra_fields=body.extra_fields)
+            return handle, codec, body, args
         where = f"argument of {kind} {call.names['name']}"
         return handle, None, body, [self._converter.decode(one, where=where) for one in payloads]
 

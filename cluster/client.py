@@ -43,7 +43,7 @@ from ..journal.ids import random_id
 from ..journal.payloads import PayloadConverter
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from .connection import Connection
-from .remote import RemoteMessenger, with_headers
+from .remote import RemoteMessenger, with_classes, with_headers
 from .remote_activities import RemoteActivityAccess
 
 
@@ -198,10 +198,8 @@ class Client(RemoteActivityAccess):
         else:
             options["id"] = random_id()
         options["request_id"] = check_request_id(options.get("request_id")) or random_id()
-        body = {"workflow": name, "args": values, "options": options, **with_headers(headers)}
-        # Objects of classes may be of another version than the program's; what is plain was typed by somebody.
-        if definition is not None:
-            body["extra_fields"] = True
+        body = {"workflow": name, "args": values, "options": options}
+        body |= with_classes(definition is not None) | with_headers(headers)
         repeat = {"id": options["id"], "request_id": options["request_id"]}
         data = await self._connection.call("POST", "workflows", body=body, repeat=repeat)
         started = self._connection.read(data, _Started)

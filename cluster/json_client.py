@@ -17,6 +17,8 @@ from .wire import Raw
 class JsonMessenger(RemoteMessenger):
     """Passes values on as they are."""
 
+    has_objects = False
+
     def encoded(self, codec: CallCodec | None, args: Sequence[Any], where: str) -> list[Raw]:  # noqa: ARG002
         """The arguments, which are JSON texts already; the program converts them by its type hints."""
         return [self.encoded_one(arg, where) for arg in args]

@@ -44,9 +44,12 @@ class RemoteMessenger:
     """Talks to the runs of a runtime in another process on behalf of handles.
 
     Attributes:
+        has_objects: Values are objects of Python; otherwise JSON that somebody has typed.
         cluster: Name of the runtime, as addresses have it.
         converter: Encodes and decodes values.
     """
+
+    has_objects = True
 
     def __init__(self, cluster: str, connection: Connection, converter: PayloadConverter) -> None:
         self.cluster = cluster
@@ -63,8 +66,8 @@ class RemoteMessenger:
     ) -> None:
         """Send a signal; returns once it is durable."""
         request_id = check_request_id(request_id) or random_id()
-        name, _codec, values = self._message(ref, "signal", handler, args)
-        body = {"args": values, "request_id": request_id, **with_headers(headers)}
+        name, _codec, body = self._message(ref, "signal", handler, args)
+        body |= {"request_id": request_id, **with_headers(headers)}
         await self._connection.call(
             "POST",
             *_run(ref),
@@ -85,8 +88,8 @@ class RemoteMessenger:
     ) -> Any:
         """Send an update and wait for its answer."""
         request_id = check_request_id(request_id) or random_id()
-        name, codec, values = self._message(ref, "update", handler, args)
-        body = {"args": values, "request_id": request_id, **with_headers(headers)}
+        name, codec, body = self._message(ref, "update", handler, args)
+        body |= {"request_id": request_id, **with_headers(headers)}
         answer = await self._connection.wait_for(
             "POST",
             *_run(ref),
@@ -108,8 +111,8 @@ class RemoteMessenger:
     ) -> Any:
         """Ask a query."""
         seconds = microseconds("query timeout", limit) / 1_000_000
-        name, codec, values = self._message(ref, "query", handler, args)
-        body = {"args": values, "timeout": seconds, **with_headers(headers)}
+        name, codec, body = self._message(ref, "query", handler, args)
+        body |= {"timeout": seconds, **with_headers(headers)}
         data = await self._connection.call(
             "POST", *_run(ref), "queries", name, query=_which(ref), body=body, wait=seconds
         )
@@ -158,8 +161,8 @@ class RemoteMessenger:
         """Send an update, and wait until it is accepted or answered."""
         check_stage(stage)
         request_id = check_request_id(request_id) or random_id()
-        name, codec, values = self._message(ref, "update", handler, args)
-        body = {"args": values, "request_id": request_id, **with_headers(headers)}
+        name, codec, body = self._message(ref, "update", handler, args)
+        body |= {"request_id": request_id, **with_headers(headers)}
         path = ("POST", *_run(ref), "updates", name)
         repeat = {"request_id": request_id}
         accepted = await self._connection.wait_for(
@@ -286,12 +289,14 @@ class RemoteMessenger:
 
     def _message(
         self, ref: ActorRef[Any], kind: str, handler: Any, args: Sequence[Any]
-    ) -> tuple[str, CallCodec | None, list[Raw]]:
+    ) -> tuple[str, CallCodec | None, dict[str, Any]]:
+        """The handler's name, its codec if that is known, and what a body says of the arguments."""
         name = handler_name(kind, handler)
         definition: WorkflowDefinition | None = ref._definition
         found = None if definition is None else definition.handlers[kind].get(name)
         codec = found.codec if found is not None else None if isinstance(handler, str) else _codec(handler)
-        return name, codec, self.encoded(codec, args, f"argument of {kind} {name}")
+        values = self.encoded(codec, args, f"argument of {kind} {name}")
+        return name, codec, {"args": values, **with_classes(codec is not None)}
 
     def value(self, codec: CallCodec | None, value: Raw, where: str) -> Any:
         """A value that has travelled, by its hint where that is known."""
@@ -315,6 +320,14 @@ def _which(ref: ActorRef[Any], run_id: str | None = None) -> dict[str, object]:
     """The run and the type that a reference is bound to."""
     kind = None if ref._definition is None else ref._definition.name or None
     return {"run_id": run_id or ref.run_id, "type": kind}
+
+
+def with_classes(are_known: bool) -> dict[str, bool]:
+    """The field of a body that has values of classes, perhaps of another version than the program's.
+
+    What is plain was typed by somebody: fields that the classes of the program do not have are refused.
+    """
+    return {"extra_fields": True} if are_known else {}
 
 
 def with_headers(headers: tuple[ev.Header, ...]) -> dict[str, dict[str, Raw]]:

@@ -15,6 +15,7 @@ from ..journal.failures import Failure
 from ..journal.payloads import PayloadConverter
 from ..journal.run_document import plain
 from .connection import Connection
+from .remote import with_classes
 
 if TYPE_CHECKING:
     from .remote import RemoteMessenger
@@ -30,7 +31,8 @@ class RemoteCompleter:
     async def complete(self, token: TaskToken, result: Any) -> None:
         """See ``AsyncActivityHandle.complete``."""
         value = self._messenger.encoded_one(result, "result of the activity")
-        await self._end("complete", token, {"result": value})
+        typed = isinstance(result, dict) or not self._messenger.has_objects
+        await self._end("complete", token, {"result": value, **with_classes(not typed)})
 
     async def fail(self, token: TaskToken, failure: Failure) -> None:
         """See ``AsyncActivityHandle.fail``."""

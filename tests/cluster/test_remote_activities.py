@@ -1,6 +1,7 @@
 """Attempts that a client completes: by token or ids, once, with the errors of the runtime."""
 
 import json
+from dataclasses import dataclass
 
 import pytest
 from support.door_calls import ask, lose_answers
@@ -151,6 +152,35 @@ async def test_a_repeat_is_no_yes_when_the_attempt_has_ended_in_another_way(both
         assert (status, answer["error"]["type"]) == (409, "ActivityNotPendingError")
     body = json.dumps({"task_token": TOKENS[0], "repeated": True, "result": {"item": "coffee"}})
     assert await ask(client._connection.journal, "POST", "/v1/activities/complete", body) == (200, {})
+
+
+async def test_a_mistyped_field_of_a_result_is_refused_with_its_path(both):
+    runtime, client = both
+    handle = await asked(runtime, client, Leaves)
+    mistyped = {"item": "tea", "cuont": 2}
+    with pytest.raises(PayloadEncodeError, match="Order has no such field") as caught:
+        await client.activity_handle(TOKENS[0]).complete(mistyped)
+    assert (caught.value.where, caught.value.path) == ("result of activity leaves", "$.cuont")
+    body = {"task_token": TOKENS[0], "result": mistyped}
+    where = client._connection.journal
+    status, answer = await ask(where, "POST", "/v1/activities/complete", json.dumps(body))
+    assert (status, answer["error"]["type"]) == (400, "PayloadEncodeError")
+    body["extra_fields"] = True
+    assert await ask(where, "POST", "/v1/activities/complete", json.dumps(body)) == (200, {})
+    assert await handle.result() == Order("tea")
+
+
+async def test_a_result_of_a_newer_class_is_taken(both):
+    @dataclass
+    class NewerOrder:
+        item: str
+        count: int = 1
+        colour: str = "green"
+
+    runtime, client = both
+    handle = await asked(runtime, client, Leaves)
+    await client.activity_handle(TOKENS[0]).complete(NewerOrder("tea", 3))
+    assert await handle.result() == Order("tea", 3)
 
 
 async def test_a_result_that_does_not_fit_is_refused_as_in_the_program(both):

@@ -115,8 +115,20 @@ def test_what_the_program_refuses_is_said_in_one_line(everact, program):
         (("start", "Waits", '{"itm": 1}'), "argument 'order' of workflow Waits: "),
         (("start", "Waits", "1", "2"), "workflow Waits: "),
         (("start", "Waits", "--request-id", "r"), "request_id needs an id"),
-        (("signal", "w", "heat", "1"), "workflow Waits has no signal 'heat'; it has: finish, hear"),
+        (("signal", "w", "heat", "1"), "workflow Waits has no signal 'heat'; it has: finish, hear, take"),
         (("signal", "none", "hear", '"a"'), "no workflow 'none' in this journal"),
+        (
+            ("signal", "w", "take", '{"item": "tea", "cuont": 2}'),
+            "argument 'order' of signal Waits.take: Order has no such field (at $.cuont)",
+        ),
+        (
+            ("update", "w", "add", '{"item": "tea", "cuont": 2}'),
+            "argument 'order' of update Waits.add: Order has no such field (at $.cuont)",
+        ),
+        (
+            ("query", "w", "holds", '{"item": "tea", "cuont": 2}'),
+            "argument 'order' of query Waits.holds: Order has no such field (at $.cuont)",
+        ),
         (("query", "w", "breaks"), "query 'breaks' raised KeyError"),
         (("update", "w", "add", '{"item": ""}'), "update 'add' failed: NoItem: no item"),
         (("list", "--status", "dead"), "status must be one of 'running'"),
@@ -220,6 +232,9 @@ def test_activities_are_completed_from_a_terminal(everact, program):
         "the activity is alive\n",
         "",
     )
+    code, out, err = everact("activity", "complete", *which, "--result", '{"item": "tea", "cuont": 2}')
+    assert (code, out) == (1, "")
+    assert err == "everact: error: result of activity asks: Order has no such field (at $.cuont)\n"
     assert everact("activity", "complete", *which, "--result", '{"item": "tea"}') == (
         0,
         "the activity is completed\n",

@@ -40,6 +40,14 @@ class Waits:
     def finish(self, word: str) -> None:
         self.end = word
 
+    @workflow.signal
+    def take(self, order: Order) -> None:
+        self.heard.append(order.item)
+
+    @workflow.query
+    def holds(self, order: Order) -> bool:
+        return order.item in self.heard
+
     @workflow.query
     def words(self) -> list[str]:
         return self.heard
