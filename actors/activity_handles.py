@@ -177,8 +177,7 @@ class ActivityCompleter:
             actor.put(event, reply)
             await reply
         if pending.cancel == ev.WAIT_CANCELLED:
-            # That it was asked to is perhaps not durable yet (R5); and a rebuild may have made the run anew meanwhile.
-            await _look(self._open().find(token.workflow_id, actor.run_id), None)
+            await _look(actor, None)  # that it was asked to is perhaps not durable yet (R5)
             raise ActivityCancelledError(
                 f"workflow {actor.workflow_id!r} has asked activity {pending.scheduled.activity_type!r} to stop: end "
                 f"the work, then call report_cancelled()"

@@ -141,6 +141,7 @@ class Passivation:
             shard.timers.note_dead(len(state.timers) + 1)
             shard.horizon.watch()
         shard.forget(actor)
+        actor.is_retired = True
         if row is not None and is_stored:
             shard.index.drop(row)
         return True

@@ -201,7 +201,9 @@ class Shard:
         return None if actor is None or not actor.state.last_event else actor.state
 
     def enqueue(self, actor: WorkflowActor) -> None:
-        """Give an actor a turn soon."""
+        """Give an actor a turn soon; a retired one has none."""
+        if actor.is_retired:
+            return
         actor.queued = True
         self.passivation.use(actor)
         self._ready.append(actor)
@@ -318,6 +320,7 @@ class Shard:
             if actor.coding is not None:
                 actor.coding.abandon()
             actor.drop_instance()
+            actor.is_retired = True
         # Runs whose end is durable stay as they are, and questions about them wait on.
         self._ready = deque(actor for actor in self._ready if actor.key not in old)
         self.starts.clear()

@@ -23,6 +23,7 @@ from .controls import handle_control, receive, refuse_backlog
 from .definitions import WorkflowDefinition
 from .failure_conversion import failure_of
 from .field_names import about
+from .forwarding import forward
 from .handlers import KEPT
 from .isolation import is_suspect
 from .loading import NotReadableError, ReplayingError, drop_replay, load_code
@@ -89,6 +90,7 @@ class WorkflowActor:
         update_waiters: Who waits for an update's answer, by event number.
         replay: Of its code, while that is being loaded.
         queued: Whether the shard will call ``work``.
+        is_retired: The run is in memory as another object now, or not at all: mail goes to what it is by then.
         restarts: Its crashes since its last progress, or None.
         early: Queries that came before its first turn or its restart, and wait for it.
         replaces: The run that is terminated in the same commit as this one starts.
@@ -101,6 +103,7 @@ class WorkflowActor:
         "definition",
         "early",
         "instance",
+        "is_retired",
         "is_waiting_for_disk",
         "is_wary",
         "key",
@@ -145,6 +148,7 @@ class WorkflowActor:
         self.result_waiters: list[tuple[asyncio.Future[Any], bool]] = []
         self.update_waiters: dict[int, list[asyncio.Future[Any]]] = {}
         self.queued = False
+        self.is_retired = False
         self.replaces: WorkflowActor | None = None
         self.restarts: Restarts | None = None
         self.early: list[tuple[Mail, Reply]] = []
@@ -181,6 +185,9 @@ class WorkflowActor:
             if reply is not None:
                 settle(reply, Raise(shard.stopped()))
             return
+        if self.is_retired:
+            forward(self, event, reply)
+            return
         if self.coding is not None:
             self.coding.put(event, reply)
             return
@@ -191,6 +198,9 @@ class WorkflowActor:
     def put_first(self, event: Mail, reply: Reply) -> None:
         """Add what acts at receipt: it goes before all mail that has had no turn, but not before its like (R2)."""
         shard = self.shard
+        if self.is_retired:
+            forward(self, event, reply)
+            return
         if shard.error is not None or (self.coding is not None and not self.state.last_event):
             self.put(event, reply)
             return
