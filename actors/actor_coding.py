@@ -32,6 +32,7 @@ from .run_end import WorkflowCrashedError
 from .stalls import append_stall, stall_failure
 
 if TYPE_CHECKING:
+    from .attempts import Attempt
     from .workflow_actor import WorkflowActor
 
 log = logging.getLogger("everact.runtime")
@@ -53,15 +54,17 @@ class Incoming:
         coding: Whose it is; None when nobody wants it any more.
         event: As it came, plain.
         coded: As it will be stored, or why it cannot be; None while it is on its way.
+        is_older: The run was released meanwhile: when this fails, it is tried again.
     """
 
-    __slots__ = ("coded", "coding", "event", "reply")
+    __slots__ = ("coded", "coding", "event", "is_older", "reply")
 
     def __init__(self, coding: ActorCoding, event: Mail, reply: Reply) -> None:
         self.coding: ActorCoding | None = coding
         self.event: Any = event
         self.reply = reply
         self.coded: Any = None
+        self.is_older = False
 
     def done(self, event: Mail, result: Result) -> None:
         """The codecs have answered for ``event``."""
@@ -106,6 +109,7 @@ class ActorCoding:
         "_history",
         "_incoming",
         "_job",
+        "_older",
         "_refused_outcomes",
         "_unread",
         "stall",
@@ -122,6 +126,7 @@ class ActorCoding:
         self._unread: dict[int, Any] = {}
         self._refused_outcomes: list[Any] = []
         self._followers: list[ActorCoding] = []
+        self._older: dict[int, Attempt] = {}
         self.stall: Failure | None = None
 
     @property
@@ -198,6 +203,11 @@ class ActorCoding:
             incoming.coded = None
             self._encode(incoming)
             return bool(incoming.coded)
+        if type(event) in OUTCOMES and incoming.is_older:
+            incoming.is_older = False
+            incoming.coded = None
+            self._encode(incoming)
+            return bool(incoming.coded)
         self._incoming.popleft()
         if type(event) in MESSAGES:
             if incoming.reply is not None:
@@ -221,12 +231,28 @@ class ActorCoding:
                 settle(incoming.reply, Raise(error))
         return True
 
-    def encode_again(self) -> None:
-        """The run is tried again: so are results of attempts that could not be encoded."""
+    def try_again(self) -> None:
+        """The run is released: what the codecs have failed at is tried again, and so is what they still fail at.
+
+        A failure of before, wherever it is on its way, must not stop the run once more.
+        """
+        mailbox = self._actor.mailbox
+        if any(type(event) is ev.RunStalled for event, _reply in mailbox):
+            kept = [mail for mail in mailbox if type(mail[0]) is not ev.RunStalled]
+            mailbox.clear()
+            mailbox.extend(kept)
+        self._incoming = deque(one for one in self._incoming if type(one.event) is not ev.RunStalled)
+        for incoming in self._incoming:
+            incoming.is_older = True
+        self._older = dict(self._actor.attempts)
         events, self._refused_outcomes = self._refused_outcomes, []
         for event in events:
             if not self._actor.is_stale(event):
                 self.put(event, None)
+
+    def is_older(self, attempt: Attempt) -> bool:
+        """Whether an attempt was in hand when the run was released; asked once, as it is over."""
+        return bool(self._older) and self._older.pop(attempt.scheduled.command, None) is attempt
 
     def handled(self, event: Any) -> None:
         """A piece of mail has had its turn: what would be stored for it is needed no more, or by its job only."""
@@ -236,7 +262,7 @@ class ActorCoding:
 
     def take_over(self, before: ActorCoding) -> None:
         """Take from an earlier object of the run the mail that no turn has handled, outcomes excepted."""
-        self._coded = before._coded
+        self._coded, self._older = before._coded, before._older
         if self._actor.state.stall == before._actor.state.stall:
             self.stall = before.stall
         for incoming in before._incoming:

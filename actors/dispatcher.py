@@ -131,7 +131,11 @@ class Dispatcher:
         actor, command = attempt.actor, attempt.scheduled.command
         if actor.attempts.get(command) is attempt:
             del actor.attempts[command]
+        is_older = actor.coding is not None and actor.coding.is_older(attempt)
         if isinstance(outcome, PayloadCodecError):
+            if is_older:
+                self.dispatch(actor, command)
+                return
             actor.put(ev.RunStalled("held", failure_of(outcome, actor.shard.converter, kind="crash")))
             return
         assert isinstance(outcome, (Payload, Failure))

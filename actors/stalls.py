@@ -112,17 +112,23 @@ def append_release(actor: WorkflowActor, event: ev.RunReleased, reply: Reply) ->
     append_status(actor, event, reply, is_delivered=actor.state.is_escalated)
     if not is_early(actor.state, actor.shard.now()):
         actor.restarts = None
-    actor.batch.after(dispatch_again, actor)
+    actor.batch.after(dispatch_again, actor, tuple(actor.state.activities))
     if actor.coding is not None:
         actor.coding.stall = None
-        actor.coding.encode_again()
+        actor.coding.try_again()
 
 
-def dispatch_again(actor: WorkflowActor) -> None:
-    """What the run waits for and nobody runs (its arguments could not be decoded) is started."""
+def dispatch_again(actor: WorkflowActor, commands: tuple[int, ...]) -> None:
+    """What the run waits for and nobody runs (its arguments could not be decoded) is started.
+
+    Args:
+        actor: The run.
+        commands: What it waited for when it was released; later ones are perhaps not durable yet.
+    """
     shard = actor.shard
-    for command, pending in list(actor.state.activities.items()):
-        if pending.next_at <= shard.now():
+    for command in commands:
+        pending = actor.state.activities.get(command)
+        if pending is not None and pending.next_at <= shard.now():
             shard.dispatcher.dispatch(actor, command)
 
 
