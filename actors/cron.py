@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -21,6 +22,8 @@ NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+#: How crontabs name the zone of a schedule.
+_ZONE = re.compile(r"\s*(CRON_)?TZ\s*=\s*(?P<zone>\S*)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -36,9 +39,14 @@ def check_schedule(cron: object, time_zone: object, now: int) -> tuple[str, str]
     Raises:
         ImportError: The package that reads schedules is not installed.
         TypeError: One of them is no string.
-        ValueError: It is no schedule, it never comes, or there is no such time zone.
+        ValueError: It is no schedule, it names its zone itself, it never comes, or there is no such time zone.
     """
     expression = check_text("cron_schedule", cron)
+    if found := _ZONE.match(expression):
+        raise ValueError(
+            f"cron_schedule {cron!r}: the zone is an option of its own, "
+            f"time_zone={found['zone'] or 'Europe/Berlin'!r}, and cron_schedule has the fields alone"
+        )
     zone = check_text("time_zone", time_zone)
     next_time(expression, zone, now)
     return expression, zone
@@ -47,8 +55,10 @@ def check_schedule(cron: object, time_zone: object, now: int) -> tuple[str, str]
 def next_time(cron: str, time_zone: str, after: int) -> int:
     """The first time of a schedule after a moment, both in microseconds since the epoch.
 
-    Where the clocks change it does what the cron of Debian does: a fixed time that they skip comes right behind the
-    gap, one that they have twice comes once.
+    Where the clocks change it does what the cron of Debian does. A schedule of fixed times, whose fields of minutes and
+    of hours both begin with no ``*``: a time that the clocks skip comes right behind the gap, one that they have twice
+    comes the first time only. Any other goes by the hands of the clock: what they skip is left out, what they show
+    twice comes twice.
 
     Raises:
         ImportError: The package that reads schedules is not installed.
@@ -61,12 +71,32 @@ def next_time(cron: str, time_zone: str, after: int) -> int:
             f"time_zone {time_zone!r} is not known here: use a name such as 'Europe/Berlin' (where the system has no "
             f"time zones, pip install tzdata)"
         ) from None
+    expression = NICKNAMES.get(cron, cron)
     moment = (_EPOCH + timedelta(microseconds=after)).astimezone(zone)
-    times = _times(NICKNAMES.get(cron, cron), cron, moment)
-    found = next(times, None)
-    if found is None:
-        raise ValueError(f"cron_schedule {cron!r} never comes")
-    return (found.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    if _has_fixed_times(expression):
+        moment = moment.replace(tzinfo=None)
+    for shown in _times(expression, cron, moment):
+        found = (_real(shown, zone).astimezone(UTC) - _EPOCH) // _MICROSECOND
+        if found > after:  # not one that the clocks show again just now
+            return found
+    raise ValueError(f"cron_schedule {cron!r} never comes")
+
+
+def _has_fixed_times(expression: str) -> bool:
+    """Whether a schedule says at which times of the day, and not how often."""
+    fields = expression.split()
+    return len(fields) in (5, 6) and not any(field.startswith("*") for field in fields[-5:-3])
+
+
+def _real(shown: datetime, zone: ZoneInfo) -> datetime:
+    """When the clocks of a zone first show a time; of one that they skip, the first moment behind the gap."""
+    if shown.tzinfo is not None:
+        return shown
+    moment = shown.replace(tzinfo=zone)
+    while moment.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != shown:
+        shown += timedelta(minutes=1)
+        moment = shown.replace(tzinfo=zone)
+    return moment
 
 
 def _times(expression: str, cron: str, moment: datetime) -> CronSim:
