@@ -12,7 +12,7 @@ from .child_commands import ChildFuture
 from .child_errors import ChildWorkflowError
 from .children import ChildWorkflowHandle
 from .context import current_instance
-from .options import each_of, microseconds, positive_count
+from .options import each_of, in_seconds, microseconds, positive_count
 from .typing import R, R_co
 
 ChildStatus = Literal["running", "completed", "failed", "cancelled", "terminated", "not started"]
@@ -161,7 +161,8 @@ def _too_late(
 ) -> TimeoutError:
     ended = sum(handle.done() for handle in waited)
     return TimeoutError(
-        f"wait_for_children: {ended} of {len(waited)} children have ended within {timeout}, {wanted} were waited for"
+        f"wait_for_children: {ended} of {len(waited)} children have ended within {in_seconds(timeout or 0)}, "
+        f"{wanted} were waited for"
     )
 
 

@@ -220,15 +220,47 @@ def microseconds(name: str, value: timedelta | float) -> int:
         raise TypeError(f"{name} must be a timedelta or a number of seconds, not {value!r}")
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not 0 <= seconds <= LONGEST.total_seconds():
-        raise ValueError(f"{name} must be between 0 and 100 years, not {value!r}")
+        raise ValueError(
+            f"{name} must be between 0 and 100 years, not {value!r}: pass a number of seconds or a timedelta"
+        )
     return round(seconds * 1_000_000)
+
+
+def in_seconds(value: timedelta | float) -> str:
+    """A duration as texts have it, with its unit."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    return f"{seconds:,.15g} s" if seconds >= 1 else f"{seconds:g} s"
+
+
+def time_until(name: str, moment: datetime, now: int) -> int:
+    """Microseconds from now to a moment; 0 when it has passed.
+
+    Args:
+        name: What it is for, for the error.
+        moment: With a time zone.
+        now: Microseconds.
+
+    Raises:
+        TypeError: It is no datetime.
+        ValueError: It has no time zone, or is more than a century away.
+    """
+    if not isinstance(moment, datetime):
+        raise TypeError(f"{name} needs a datetime with a time zone, not {moment!r}")
+    if moment.tzinfo is None:
+        raise ValueError(f"{name} needs a datetime with a time zone, not {moment!r}")
+    left = (moment - _EPOCH) // timedelta(microseconds=1) - now
+    if left > LONGEST // timedelta(microseconds=1):
+        raise ValueError(f"{name} must be within 100 years, and {moment!r} is not")
+    return max(0, left)
 
 
 def positive_microseconds(name: str, value: timedelta | float) -> int:
     """Like ``microseconds``, and zero is refused too."""
     result = microseconds(name, value)
     if result == 0:
-        raise ValueError(f"{name} must be more than 0, not {value!r}")
+        raise ValueError(
+            f"{name} must be more than 0, not {value!r}: pass a number of seconds or a timedelta"
+        )
     return result
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from .asyncio_forbidden import read_only
 from .context import current_instance
-from .options import microseconds
+from .options import in_seconds, microseconds, time_until
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
@@ -18,8 +19,6 @@ T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Won(NamedTuple, Generic[T]):
@@ -69,7 +68,11 @@ async def race(*contenders: Awaitable[Any], **named: Awaitable[Any]) -> Won[Any]
     for name, one in entries.items():
         if not isinstance(one, Awaitable):
             _close(entries.values())
-            advice = ": pass them one by one, race(*...)" if isinstance(one, list | tuple) else ""
+            advice = ""
+            if isinstance(one, list | tuple):
+                advice = ": pass them one by one, race(*...)"
+            elif isinstance(one, int | float | timedelta):
+                advice = f": a time limit is workflow.sleep({one!r}), of a number of seconds or a timedelta"
             raise TypeError(f"race: {name!r} must be a coroutine, task or activity, not {one!r}{advice}")
     return await _Race(instance, entries).result()
 
@@ -140,17 +143,32 @@ def deadline(when: datetime | timedelta | float, /) -> asyncio.Timeout:
         when: A moment with a time zone, or the time from now on, a timedelta or seconds.
 
     Returns:
-        What ``asyncio.timeout`` returns; the block is cancelled at that time, and leaves with a TimeoutError.
+        What ``asyncio.timeout`` returns; the block is cancelled at that time, and leaves with a TimeoutError that
+        says so.
 
     Raises:
         ValueError: A moment without a time zone, or a negative time.
         TypeError: It is none of these.
     """
     instance = current_instance("deadline()")
-    if not isinstance(when, datetime):
-        return asyncio.timeout(microseconds("deadline", when) / 1_000_000)
-    if when.tzinfo is None:
-        raise ValueError(f"deadline needs a datetime with a time zone, not {when!r}")
-    left = (when - _EPOCH) // timedelta(microseconds=1) - instance.now
-    microseconds("deadline: the time left", max(0, left) / 1_000_000)
-    return asyncio.timeout(max(0, left) / 1_000_000)
+    if isinstance(when, datetime):
+        left, limit = time_until("deadline", when, instance.now), f"by {when}"
+    else:
+        left, limit = microseconds("deadline", when), f"within {in_seconds(when)}"
+    return _Deadline(instance.loop.time() + left / 1_000_000, limit)
+
+
+class _Deadline(asyncio.Timeout):  # type: ignore[misc]  # final, as nothing of it is to change: nothing does
+    """``asyncio.timeout`` whose error says what the limit was."""
+
+    def __init__(self, when: float, limit: str) -> None:
+        super().__init__(when)
+        self._limit = limit
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, trace)
+        except TimeoutError as late:
+            raise TimeoutError(f"deadline: the block did not end {self._limit}") from late.__cause__

@@ -14,7 +14,7 @@ from .conditions import note_met, note_wait
 from .context import current_instance
 from .definitions import MARK, Mark
 from .errors import RegistrationError
-from .options import check_text, microseconds
+from .options import check_text, in_seconds, microseconds
 from .step_definitions import UNSET
 from .typing import Ts
 
@@ -154,7 +154,8 @@ async def wait_for_signal(
             delivery = await _wait(instance, name, limit)
         except TimeoutError:
             if default is UNSET:
-                raise TimeoutError(f"wait_for_signal: no signal {name!r} came within {timeout}") from None
+                text = f"wait_for_signal: no signal {name!r} came within {in_seconds(timeout or 0)}"
+                raise TimeoutError(text) from None
             return default
     instance._outputs.append(ev.SignalTaken(delivery.number))
     return tuple(instance.handlers.arguments(delivery))

@@ -124,7 +124,7 @@ def plain_option(name: str, value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{name} must be between 0 and 100 years, not {value!r}")
+        microseconds(name, value)
     if name == "retry_policy" and value is not None:
         record = retry_record(value)
         return {

@@ -16,7 +16,7 @@ import logging
 import random as random_module
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Concatenate, Literal, Unpack, overload
 
 from ..journal.failures import clean
@@ -33,12 +33,10 @@ from .definitions import (
     put_mark,
 )
 from .errors import RegistrationError
-from .options import ActivityOptions, microseconds, positive_microseconds
+from .options import ActivityOptions, in_seconds, microseconds, positive_microseconds, time_until
 from .typing import ActivityHandle, C, F, P, R, Ts, UpdateMethod, W
 from .workflow_info import utc
 from .workflow_logger import workflow_logger
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 OnCrash = Literal["quarantine", "fail"]
 
@@ -338,19 +336,15 @@ async def sleep_until(moment: datetime) -> None:
         moment: With a time zone.
 
     Raises:
-        ValueError: It has no time zone.
+        TypeError: It is no datetime.
+        ValueError: It has no time zone, or is more than a century away.
     """
-    if not isinstance(moment, datetime):
-        raise TypeError(f"sleep_until needs a datetime with a time zone, not {moment!r}")
-    if moment.tzinfo is None:
-        raise ValueError(f"sleep_until needs a datetime with a time zone, not {moment!r}")
     instance = current_instance("sleep_until()")
-    target = (moment - _EPOCH) // timedelta(microseconds=1)
-    if target <= instance.now:
+    left = time_until("sleep_until", moment, instance.now)
+    if not left:
         return
-    microseconds("sleep_until: the time left", (target - instance.now) / 1_000_000)
     future: asyncio.Future[None] = instance.loop.create_future()
-    timer = instance.start_timer_until(target, _wake, future)
+    timer = instance.start_timer_until(instance.now + left, _wake, future)
     try:
         await future
     finally:
@@ -404,7 +398,9 @@ async def wait_condition(
 
 def _give_up(future: asyncio.Future[None], timeout: timedelta | float) -> None:
     if not future.done():
-        future.set_exception(TimeoutError(f"wait_condition: the condition did not hold within {timeout}"))
+        future.set_exception(
+            TimeoutError(f"wait_condition: the condition did not hold within {in_seconds(timeout)}")
+        )
 
 
 def _place(condition: Callable[[], object]) -> str:

@@ -66,7 +66,7 @@ async def test_waiting_for_children_with_each_strategy():
         fails,
     ]
     assert await outcome_of("all", (1,), 60, 61) == [
-        ("wait_for_children: 2 of 4 children have ended within 60, 4 were waited for",)
+        ("wait_for_children: 2 of 4 children have ended within 60 s, 4 were waited for",)
     ]
 
 
