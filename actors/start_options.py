@@ -144,12 +144,17 @@ def travelled_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Start options that came as JSON, as ``spawn`` takes them.
 
     Raises:
-        TypeError: The retry policy has an unknown field, or one of the wrong type.
+        TypeError: The retry policy is no object, has an unknown field, or one of the wrong type.
         ValueError: One of its fields is out of its range.
     """
     found = dict(options)
     policy = found.get("retry_policy")
-    if isinstance(policy, Mapping):
+    if policy is not None:
+        if not isinstance(policy, Mapping):
+            raise TypeError(
+                f'retry_policy must be an object with fields of RetryPolicy, such as {{"maximum_attempts": 3}}, not '
+                f"{policy!r}"
+            )
         known = [field.name for field in fields(RetryPolicy)]
         unknown = policy.keys() - known
         if unknown:

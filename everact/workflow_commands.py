@@ -67,6 +67,14 @@ def start(  # noqa: PLR0917  (typer takes options as parameters)
         float | None,
         typer.Option(metavar="SECONDS", help="How long all its runs may take.", show_default=False),
     ] = None,
+    retry_policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help='When a failed run is followed by another one: \'{"maximum_attempts": 3, "initial_interval": 10}\'.',
+            show_default=False,
+        ),
+    ] = None,
     start_delay: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Begin so much later.", show_default=False)
     ] = None,
@@ -91,6 +99,8 @@ def start(  # noqa: PLR0917  (typer takes options as parameters)
         "time_zone": time_zone,
     }
     options |= {name: value for name, value in times.items() if value is not None}
+    if retry_policy is not None:
+        options["retry_policy"] = _retry_policy(retry_policy)
     if workflow_id is not None:
         options["id"] = workflow_id
     if request_id is not None:
@@ -100,6 +110,19 @@ def start(  # noqa: PLR0917  (typer takes options as parameters)
         _print_json({"workflow_id": handle.workflow_id, "run_id": handle.run_id, "address": handle.address})
     else:
         _say(f"{handle.workflow_id!r} runs (run {handle.run_id})")
+
+
+def _retry_policy(text: str) -> Any:
+    """The policy that an option has as JSON."""
+    import msgspec  # noqa: PLC0415
+
+    from .actors.start_options import travelled_options  # noqa: PLC0415
+
+    (value,) = json_values([text])
+    try:
+        return travelled_options({"retry_policy": msgspec.json.decode(value)})["retry_policy"]
+    except (TypeError, ValueError) as error:
+        raise typer.BadParameter(f"--retry-policy: {error}") from None
 
 
 @app.command()

@@ -92,6 +92,10 @@ async def test_a_schedule_travels_and_what_is_wrong_is_refused_there(both, tmp_j
     status, kind, text = await refused(tmp_journal, "POST", "/v1/workflows", json.dumps(body))
     assert (status, kind) == (400, "TypeError")
     assert "unknown field 'attempts' of retry_policy" in text
+    body = {"workflow": "Hops", "args": [[]], "options": {"retry_policy": ["maximum_attempts"]}}
+    status, kind, text = await refused(tmp_journal, "POST", "/v1/workflows", json.dumps(body))
+    assert (status, kind) == (400, "TypeError")
+    assert "retry_policy must be an object with fields of RetryPolicy" in text
 
 
 async def test_a_run_that_took_too_long_is_told_with_its_cause(both):

@@ -45,6 +45,12 @@ def test_a_chain_is_seen_and_followed_by_commands(everact, tmp_journal):
         assert "waiting on:       its time to begin, " in shown
         code, _, err = everact("start", "Hops", "[]", "--cron", "daily")
         assert (code, "cron_schedule must be five fields" in err) == (1, True)
+        policy = (
+            '{"maximum_attempts": 2, "initial_interval": 0.01, "non_retryable_error_types": ["KeyError"]}'
+        )
+        assert everact("start", "Hops", "[]", "--id", "again", "--retry-policy", policy)[0] == 0
+        assert everact("signal", "again", "hop", '"fail"')[0] == 0
+        assert "attempt:          2\n" in everact("describe", "again")[1]
         assert everact("list", "--status", "continued_as_new")[1].count("Hops") == 2
         program.leave()
     assert json.loads(everact("result", "a", "--run-id", first)[1]) == {"item": "one", "count": 1}

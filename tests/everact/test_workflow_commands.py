@@ -152,6 +152,27 @@ def test_wrong_usage_is_said_before_anybody_is_asked(everact, tmp_path):
             "--input-file /nowhere/x: No such file or directory",
         ),
         (("start", "Waits", "--input-file", str(deep)), "is no JSON"),
+        (("start", "Waits", "--retry-policy", "3 times"), "'3 times' is no JSON"),
+        (
+            ("start", "Waits", "--retry-policy", "3"),
+            '--retry-policy: retry_policy must be an object with fields of RetryPolicy, such as {"maximum_attempts": 3',
+        ),
+        (
+            ("start", "Waits", "--retry-policy", '{"attempts": 3}'),
+            "--retry-policy: unknown field 'attempts' of retry_policy; known: backoff_coefficient, increment, ",
+        ),
+        (
+            ("start", "Waits", "--retry-policy", '{"maximum_attempts": -1}'),
+            "--retry-policy: RetryPolicy.maximum_attempts must be 0 or more, not -1",
+        ),
+        (
+            ("start", "Waits", "--retry-policy", '{"initial_interval": "10s"}'),
+            "--retry-policy: RetryPolicy.initial_interval must be a timedelta or a number of seconds, not '10s'",
+        ),
+        (
+            ("start", "Waits", "--retry-policy", '{"retry_on": [7]}'),
+            "--retry-policy: a retry policy names exception classes or their names, not 7",
+        ),
         (("list", "--limit", "0"), "'--limit'"),
         (("result", "w", "--timeout", "-1"), "'--timeout'"),
         (("signal", "w"), "Missing argument"),
