@@ -10,17 +10,28 @@ from ..journal.run_status import CLOSED
 
 
 class WorkflowAlreadyStartedError(EveractError):
-    """The id is taken and the start options refuse it; nothing was written."""
+    """The id is taken and the start options refuse it; nothing was written.
 
-    def __init__(self, workflow_id: str, run_id: str, status: str) -> None:
-        super().__init__(workflow_id, run_id, status)
+    Attributes:
+        workflow_id: The id.
+        run_id: The run that has it.
+        status: Of that run.
+        started_as: ``child`` when a run was to start it as its child, which may be attached to no other; else empty.
+    """
+
+    def __init__(self, workflow_id: str, run_id: str, status: str, started_as: str = "") -> None:
+        super().__init__(workflow_id, run_id, status, *([started_as] if started_as else []))
         self.workflow_id = workflow_id
         self.run_id = run_id
         self.status = status
+        self.started_as = started_as
 
     def __str__(self) -> str:
         option = "if_closed" if self.status in CLOSED else "if_running"
-        choices = "'attach', 'replace'" if option == "if_running" else "'allow', 'attach', 'allow_if_failed'"
+        words = ["attach", "replace"] if option == "if_running" else ["allow", "attach", "allow_if_failed"]
+        if self.started_as == "child":
+            words.remove("attach")
+        choices = ", ".join(map(repr, words))
         return (
             f"workflow {self.workflow_id!r} already exists (run {self.run_id}, {self.status}) and {option} refuses "
             f"it; nothing was started. Other choices: {option}={choices}."

@@ -167,7 +167,10 @@ class Receiving:
         kind = current.state.started.workflow_type
         error: EveractError | None = None
         if is_refused:
-            error = WorkflowAlreadyStartedError(started.workflow_id, current.run_id, current.state.status)
+            started_as = "" if started.parent is None else "child"
+            error = WorkflowAlreadyStartedError(
+                started.workflow_id, current.run_id, current.state.status, started_as
+            )
         elif kind != started.workflow_type:
             error = WorkflowTypeError(started.workflow_id, kind, started.workflow_type)
         if started.parent is not None and error is not None:
