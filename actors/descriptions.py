@@ -55,6 +55,9 @@ class WorkflowSummary:
         started_at: UTC.
         closed_at: UTC; None while open.
         parent_id: Workflow id of the run whose child it is; None when it is nobody's.
+        first_run_id: The first run of its chain; its own run id when it is that.
+        continued_from: The run before; None for the first one.
+        continued_to: The run that follows; None when there is none.
     """
 
     workflow_id: str
@@ -64,10 +67,14 @@ class WorkflowSummary:
     started_at: datetime
     closed_at: datetime | None
     parent_id: str | None
+    first_run_id: str = field(default="", kw_only=True)
+    continued_from: str | None = field(default=None, kw_only=True)
+    continued_to: str | None = field(default=None, kw_only=True)
 
 
 def summary(row: RunRow) -> WorkflowSummary:
     """A run's line in lists."""
+    links = row.links
     return WorkflowSummary(
         row.workflow_id,
         row.run_id,
@@ -76,6 +83,9 @@ def summary(row: RunRow) -> WorkflowSummary:
         utc(row.started_at),
         utc(row.closed_at) if row.closed_at else None,
         row.parent_id or None,
+        first_run_id=row.run_id if links is None else links.first_run_id,
+        continued_from=None if links is None else links.continued_from or None,
+        continued_to=None if links is None else links.continued_to or None,
     )
 
 
@@ -158,9 +168,6 @@ class WorkflowDescription(WorkflowSummary):
         pause_reason: What was given for its pause; None when it is not paused.
         history_length: Number of its events.
         deaths: How often the process died while its code ran, and nothing else, since it has last progressed.
-        first_run_id: The first run of its chain.
-        continued_from: The run before; None for the first one.
-        continued_to: The run that follows; None when there is none.
         attempt: Of its retry policy, from 1.
         cron_schedule: Its schedule, or None.
         begins_at: When it is to begin; None once it has.
@@ -196,9 +203,6 @@ class WorkflowDescription(WorkflowSummary):
     children: tuple[PendingChildInfo, ...] = ()
     child_count: int = 0
     messages: tuple[str, ...] = ()
-    first_run_id: str = ""
-    continued_from: str | None = None
-    continued_to: str | None = None
     attempt: int = 1
     cron_schedule: str | None = None
     begins_at: datetime | None = None

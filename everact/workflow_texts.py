@@ -44,6 +44,7 @@ class ListPrinter:
         self._widths: list[int] | None = None
         self._count = 0
         self._shows_parents = False
+        self._shows_chains = False
 
     def page(self, page: WorkflowPage) -> None:
         """Print some more."""
@@ -83,7 +84,11 @@ class ListPrinter:
 
         if self._widths is None:  # the first page decides
             self._shows_parents = any(run.parent_id for run in found)
-        headers = [*HEADERS, *(["parent"] if self._shows_parents else [])]
+            self._shows_chains = any(map(_chain, found))
+        headers = [*HEADERS]
+        headers += [
+            name for name, shown in (("chain", self._shows_chains), ("parent", self._shows_parents)) if shown
+        ]
         rows = [
             [
                 _printable(cell)
@@ -94,6 +99,7 @@ class ListPrinter:
                     _time(run.started_at),
                     _time(run.closed_at),
                     run.run_id,
+                    *([_chain(run)] if self._shows_chains else []),
                     *([run.parent_id or ""] if self._shows_parents else []),
                 )
             ]
@@ -120,6 +126,7 @@ def print_description(seen: WorkflowDescription) -> None:
         ("started", _time(seen.started_at)),
         ("closed", _time(seen.closed_at)),
         ("parent", "" if seen.parent is None else f"{seen.parent.workflow_id} (run {seen.parent.run_id})"),
+        ("first run", seen.first_run_id if seen.first_run_id != seen.run_id else ""),
         ("continued from", seen.continued_from or ""),
         ("continued to", seen.continued_to or ""),
         ("attempt", seen.attempt if seen.attempt > 1 else ""),
@@ -182,6 +189,11 @@ def _short(value: Any) -> Any:
     if isinstance(value, list):
         return [_short(one) for one in value]
     return value["json"] if isinstance(value, dict) and value.keys() == {"encoding", "json"} else value
+
+
+def _chain(run: WorkflowSummary) -> str:
+    """A mark for a run with others in its chain: ``<`` one goes before it, ``>`` one follows."""
+    return ("<" if run.continued_from else "") + (">" if run.continued_to else "")
 
 
 def _children_of(seen: WorkflowDescription) -> str:

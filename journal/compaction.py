@@ -317,6 +317,7 @@ class Compactor:
             closed_at,
             row.sequence(new.size - 1),
             row.parent_id,
+            row.links,
         )
         was_open = bool(row.stored_status) and row.stored_status not in CLOSED
         step.moves.append(

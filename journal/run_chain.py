@@ -60,6 +60,20 @@ class ChainRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     request_id: str = ""
 
 
+class RunLinks(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What lists say of a run's place in its chain; a run without others has none.
+
+    Attributes:
+        first_run_id: The first run.
+        continued_from: The run before; empty for the first one.
+        continued_to: The run that follows; empty when there is none.
+    """
+
+    first_run_id: str
+    continued_from: str = ""
+    continued_to: str = ""
+
+
 class NextRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The run that follows another one: its first event is in the same transaction as the other's last one.
 

@@ -9,7 +9,9 @@ import msgspec
 from . import events as ev
 from .blobs import Spiller
 from .fold import PendingActivity, RunState
+from .run_chain import RunLinks
 from .run_check import RunCheck
+from .run_ends import links_of
 from .run_status import CLOSED
 from .run_walk import Fault, FoundRun
 from .snapshots import HAS_BLOBS, OpenRun, decode_open, encode_open
@@ -150,6 +152,14 @@ def _pending(activities: dict[int, PendingActivity]) -> dict[int, tuple[object, 
     }
 
 
+def _is_placed(links: RunLinks | None, state: RunState) -> bool:
+    """Whether a row says of a run's chain what the events say; it may know less, where the runs came one by one."""
+    if links is None:
+        return True
+    known = links_of(state)
+    return known is not None and links in (known, msgspec.structs.replace(known, continued_to=""))
+
+
 def _row_faults(found: FoundRun, row: StoredRun, check: RunCheck, snapshot: RunState | None) -> list[Fault]:
     wrong: list[str] = []
     started = check.started
@@ -164,6 +174,8 @@ def _row_faults(found: FoundRun, row: StoredRun, check: RunCheck, snapshot: RunS
             wrong.append(f"it says {row.status!r}, the events {known.status!r}")
         if row.parent_id != check.state.started.parent_id:
             wrong.append("its parent is not that of the events")
+        if known is not None and not _is_placed(row.links, known):
+            wrong.append("its place in its chain is not that of the events")
         if row.started_at != check.state.started_at:
             wrong.append("its time of start is not that of the events")
         if row.closed_at != (check.state.closed_at if row.status in CLOSED else 0):

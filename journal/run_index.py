@@ -13,12 +13,15 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from .blobs import restore, whole_entry
 from .errors import JournalCorruptError
 from .events import Record, WorkflowStarted
 from .fold import RunState
 from .history_values import HistoryCodec
 from .request_ids import RequestIds
+from .run_chain import ChainRecord, RunLinks
 from .run_history import apply_newer, decoded, history_entries, log_entries, moved_state, read_history
 from .run_repair import LostRunError, remade_row
 from .run_row import INDEX_BITS, NOWHERE, RunRow
@@ -93,6 +96,8 @@ class RunIndex:
                     event = started[key]
                     row = RunRow(key, event.workflow_id, event.run_id, event.workflow_type, at)
                     row.parent_id = event.parent_id
+                    if event.chain is not None:
+                        self._link(row, event.chain)
                     self._insert(row)
                 status = flagged_status(flags)
                 if status:
@@ -122,6 +127,16 @@ class RunIndex:
                 self.returned += bool(row.stored_status)
             else:
                 row._places = array("Q", (places, number))  # type: ignore[arg-type]
+
+    def _link(self, row: RunRow, chain: ChainRecord) -> None:
+        """A run begins that follows another one, whose end is in the same commit, and so in the overlay."""
+        row.links = RunLinks(chain.first_run_id, chain.continued_run_id)
+        before = self.by_workflow_id.get(row.workflow_id)
+        if before is None or before.run_id != chain.continued_run_id:
+            before = self.older_runs.get(chain.continued_run_id)
+        if before is not None:
+            links = before.links or RunLinks(before.run_id)
+            before.links = structs.replace(links, continued_to=row.run_id)
 
     def begin(self, counts: dict[tuple[str, str], int]) -> None:
         """Begin with the runs that the tables have."""

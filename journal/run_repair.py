@@ -9,6 +9,7 @@ from .errors import JournalCorruptError
 from .facts import read_facts
 from .fold import RunState
 from .history_values import HistoryCodec
+from .run_ends import links_of
 from .run_history import decoded, read_history
 from .run_row import RunRow
 from .snapshots import decode_open, decode_state
@@ -59,6 +60,7 @@ def remade_row(tables: Tables, codec: HistoryCodec, key: int, damage: JournalCor
     row.closed_at = state.closed_at
     row.wake = wake
     row.parent_id = started.parent_id
+    row.links = links_of(state)
     return row
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from . import fold
+from .run_chain import RunLinks
 from .run_status import CLOSED
 from .store import Location
 
@@ -38,6 +39,7 @@ class RunRow(
         stored_status: Status in the table of runs; empty while it is not there.
         wake: Time of its row in the table of what falls due; 0 when there is none.
         parent_id: Workflow id of the run whose child it is; empty when it is nobody's.
+        links: Its place in its chain; None for a run without others, and in rows of before there were any.
     """
 
     key: int
@@ -51,6 +53,7 @@ class RunRow(
     stored_status: str = ""
     wake: int = 0
     parent_id: str = ""
+    links: RunLinks | None = None
     # One entry alone, as most idle runs have it, is a number: an array takes 112 bytes.
     _places: int | array[int] = NOWHERE
 

@@ -13,6 +13,7 @@ import msgspec
 from .errors import JournalCorruptError
 from .fold import RunState
 from .row_checksum import sealed, unsealed
+from .run_chain import RunLinks
 from .run_row import RunRow
 from .snapshots import decode_open, decode_state
 from .store import Tables
@@ -26,6 +27,7 @@ class StoredRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     Attributes:
         parent_id: As of ``RunRow``.
+        links: As of ``RunRow``.
         through: The commit record up to which the histories have its entries; what the log has up to there is a
             repeat. (Not an event: turns that only deliver have none, and their numbers are the next one's too.)
     """
@@ -38,6 +40,7 @@ class StoredRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
     closed_at: int
     through: int
     parent_id: str = ""
+    links: RunLinks | None = None
 
 
 _encode_run = msgspec.msgpack.Encoder().encode
@@ -94,6 +97,7 @@ def read_row(key: int, value: bytes) -> RunRow:
     row.closed_at = run.closed_at
     row.through = run.through
     row.parent_id = run.parent_id
+    row.links = run.links
     return row
 
 

@@ -36,6 +36,22 @@ def test_a_chain_is_seen_and_followed_by_commands(everact, tmp_journal):
         code, _, err = everact("result", "a", "--run-id", first, "--no-follow-runs")
         assert code == 1
         assert "goes on as run" in err
+        last = json.loads(everact("describe", "a", "--json")[1])
+        shown = everact("describe", "a")[1]
+        assert f"first run:        {first}\n" in shown
+        listed = json.loads(everact("list", "--json")[1])["workflows"]
+        newest, between, oldest = [
+            (run["run_id"], run["first_run_id"], run["continued_from"], run["continued_to"])
+            for run in listed
+            if run["workflow_id"] == "a"
+        ]
+        assert oldest == (first, first, None, between[0])
+        assert between[1:] == (first, first, newest[0])
+        assert newest == (last["run_id"], first, between[0], None)
+        table = everact("list")[1]
+        assert "chain" in table.splitlines()[0]
+        marks = {line.split()[-2]: line.split()[-1] for line in table.splitlines() if line.startswith(" a ")}
+        assert marks == {newest[0]: "<", between[0]: "<>", oldest[0]: ">"}
         shown = everact("describe", "a", "--run-id", first)[1]
         assert "status:           continued_as_new\n" in shown
         assert "continued to:     " in shown

@@ -34,6 +34,7 @@ from everact.journal.lmdb_store import LmdbStore
 from everact.journal.memory_store import MemoryStore
 from everact.journal.outbox import Outbox, acknowledge, write_messages
 from everact.journal.request_ids import Request, encode_request
+from everact.journal.run_chain import RunLinks
 from everact.journal.snapshots import decode_state, encode_open, sealed
 from everact.journal.stats import gather
 from everact.journal.store import HAS_REQUEST, Entry, Location
@@ -328,6 +329,7 @@ def key_of(path, run_id):
         ({"status": "completed"}, "the run has ended (completed): its end is missing"),
         ({"started_at": 5}, "its time of start is not that of the events"),
         ({"closed_at": 5}, "its time of end is not that of the events"),
+        ({"links": RunLinks("t1")}, "its place in its chain is not that of the events"),
         ({"through": 0}, "it does not say whether the histories have something of it"),
     ],
 )
