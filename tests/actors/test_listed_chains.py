@@ -143,7 +143,9 @@ async def test_imported_runs_are_linked_where_both_are_there(at_once, tmp_path):
         await runtime.ref("renewed", Hops).signal(Hops.hop, "end")
         await settled(runtime)
     store = MemoryStore(journal)
-    documents = list(export_runs(store, None, left_out=lambda _: None, damaged=lambda _: None))
+    documents = list(
+        export_runs(store, None, left_out=lambda _: None, damaged=lambda _: None, moved=lambda: None)
+    )
     store.close()
     parts = [documents] if at_once else [documents[:2], documents[2:]]
     copy = MemoryJournal()
