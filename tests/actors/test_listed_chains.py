@@ -144,7 +144,7 @@ async def test_imported_runs_are_linked_where_both_are_there(at_once, tmp_path):
         await settled(runtime)
     store = MemoryStore(journal)
     documents = list(
-        export_runs(store, None, left_out=lambda _: None, damaged=lambda _: None, moved=lambda _: None)
+        export_runs(store, None, left_out=lambda _: None, damaged=lambda _: None, moved=lambda: None)
     )
     store.close()
     parts = [documents] if at_once else [documents[:2], documents[2:]]

@@ -222,8 +222,8 @@ def test_the_program_does_not_have_the_type(everact, tmp_journal):
 def test_there_is_no_such_handler(everact, program):
     everact("start", "Waits", "--id", "w")
     for kind, known in (
-        ("signal", "finish, hear"),
-        ("query", "breaks, raw, words"),
+        ("signal", "finish, hear, take"),
+        ("query", "breaks, holds, raw, words"),
         ("update", "add, until"),
     ):
         text = one_line(everact(kind, "w", "nope"), 1)
