@@ -52,9 +52,13 @@ class UserCode:
         return known and frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE
 
     def outer(self, frame: FrameType) -> FrameType | None:
-        """The next frame around one, if it is the user's too."""
+        """The next frame of the user around one, in the same turn."""
         back = frame.f_back
-        return back if back is not None and back in self else None
+        while back is not None and not is_turn(back):
+            if back in self:
+                return back
+            back = back.f_back
+        return None
 
 
 class Spot(NamedTuple):

@@ -232,14 +232,13 @@ def module_name(path: Path) -> str:
 
 
 def _absolute(dotted: str, path: Path) -> str:
-    """A name with points in front as import means it in a file."""
+    """A name with points in front, as import means it in a file."""
     level = len(dotted) - len(dotted.lstrip("."))
     if not level:
         return dotted
-    # The names of scopes have one point more, between the module and what comes from it.
     rest = dotted[level:]
+    if "." not in rest:
+        level -= 1  # ``from . import name`` has one point more in the names of scopes
     package = module_name(path).split(".")
-    if path.stem != "__init__":
-        package = package[:-1]
-    package = package[: len(package) - (level - 1)] if level > 1 else package
-    return ".".join([*package, rest])
+    up = level if path.stem != "__init__" else level - 1
+    return ".".join([*package[: len(package) - up], rest])
