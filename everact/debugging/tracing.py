@@ -51,9 +51,17 @@ class UserCode:
             )
         return known and frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE
 
-    def outer(self, frame: FrameType) -> FrameType | None:
-        """The next frame of the user around one, in the same turn."""
+    def caller(self, frame: FrameType) -> FrameType | None:
+        """The user's frame in a line of which one was called; None where the runtime has called it for its own.
+
+        Functions that a call of ours calls at once, such as a condition, are called in that line; a coroutine that we
+        await there, such as the body of a step, is not.
+        """
         back = frame.f_back
+        if back is not None and back in self:
+            return back
+        if frame.f_code.co_flags & _SUSPENDS:
+            return None
         while back is not None and not is_turn(back):
             if back in self:
                 return back
@@ -269,7 +277,7 @@ class Scout(Tracer):
             if len(self._instance._outputs) > self._target.output:
                 self.spot = self._decider()
         self._newest[frame] = spot
-        self._seen = _Seen(spot, self.user.outer(frame))
+        self._seen = _Seen(spot, self.user.caller(frame))
         return None
 
     def _look(self, spot: Spot, frame: FrameType) -> None:

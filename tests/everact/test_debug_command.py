@@ -131,7 +131,10 @@ def test_an_event_that_runs_no_code_stops_at_what_runs_next(events):
 @pytest.mark.slow
 def test_pdb_has_the_run_and_goes_on_over_its_turns_to_the_end_of_the_history(events):
     number = events["ActivityCompleted"][0]
-    commands = "w\np self.notes if 'self' in dir() else None\nn\nn\nn\np receipt\nev\nev tasks\nev history\nev history 1\nev odd\nb 99999\nrun\nc\n"
+    commands = (
+        "w\np self.notes if 'self' in dir() else None\nn\nn\nn\np receipt\nev\nev tasks\nev history\n"
+        "ev history 1\nev odd\nb 99999\nrun\nc\n"
+    )
     done = everact_main("debug", str(events["file"]), "--to-event", str(number), *CODE, stdin=commands)
     out = done.stdout
     assert out.startswith("'b-1' (Bill, run ")

@@ -101,7 +101,8 @@ SECTION = re.compile(r"    section [^#:\n;]+\n")
 TASK = re.compile(
     r"    (?!\s*(?:title|section|click|href|call|gantt|dateFormat|axisFormat|tickInterval|includes|excludes|"
     r"todayMarker|weekday|accTitle|accDescr|inclusiveEndDates|topAxis)\b)[^#:\n;%]+ :"
-    r"(?:milestone, )?(?:(?:done|crit|active), ){0,2}(?P<id>s\d+(?:p\d+)?), (?P<start>\d{13}), (?:(?P<end>\d{13})|0ms)\n"
+    r"(?:milestone, )?(?:(?:done|crit|active), ){0,2}(?P<id>s\d+(?:p\d+)?), (?P<start>\d{13}), "
+    r"(?:(?P<end>\d{13})|0ms)\n"
 )
 
 
@@ -162,8 +163,8 @@ def page(html):
 
 
 TAGS = {
-    "html", "head", "meta", "title", "style", "body", "h1", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td",
-    "div", "i", "b", "small", "br", "a", "details", "summary", "pre",
+    "html", "head", "meta", "title", "style", "body", "h1", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th",
+    "td", "div", "i", "b", "small", "br", "a", "details", "summary", "pre",
 }  # fmt: skip
 
 
@@ -307,8 +308,9 @@ def test_wrong_usage_says_what_is_right(everact, tmp_path, tmp_journal):
     assert "'b-1' is no file; for a workflow id give --journal DIR" in err
     file = tmp_path / "x.json"
     file.write_text("{}")
-    assert everact("timeline", str(file), journal=None)[1:] == (
-        "",
-        f"everact: error: {str(file)!r} holds no history: give a file that `everact journal export` or `everact history "
-        f"--json` wrote (of one run, or choose one by --id or --run-id)\n",
+    code, out, err = everact("timeline", str(file), journal=None)
+    assert (code, out) == (1, "")
+    assert err == (
+        f"everact: error: {str(file)!r} holds no history: give a file that `everact journal export` or "
+        f"`everact history --json` wrote (of one run, or choose one by --id or --run-id)\n"
     )
