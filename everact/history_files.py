@@ -15,6 +15,7 @@ __all__ = ["UnreadableHistoryError", "find_run", "read_histories"]
 #: Runs that are named where one has to be chosen.
 NAMED = 10
 
+
 class UnreadableHistoryError(ValueError):
     """A file holds no history that can be used."""
 
@@ -34,12 +35,12 @@ def read_histories(path: Path) -> list[History]:
     if is_input and not text.lstrip().startswith("{"):
         raise UnreadableHistoryError("standard input holds no history: `everact journal export` writes them")
     stored = list(histories_of(text if is_input else path))
-    found = [
-        History(one.workflow_id, one.run_id, list(one.records)) for one in stored if one.error is None
-    ]
+    found = [History(one.workflow_id, one.run_id, list(one.records)) for one in stored if one.error is None]
     if not found:
         reasons = [str(one.error) for one in stored if one.error is not None]
-        raise UnreadableHistoryError(f"{str(path)!r} holds no history: {reasons[0] if reasons else 'it is empty'}")
+        raise UnreadableHistoryError(
+            f"{str(path)!r} holds no history: {reasons[0] if reasons else 'it is empty'}"
+        )
     return found
 
 

@@ -12,6 +12,7 @@ import pytest
 from support import debugged_workflows
 from support.debugged_workflows import Bill, charge, refuse
 from support.histories import FOLDER
+from support.histories import read as stored
 
 from everact import Runtime
 from everact.journal import events as ev
@@ -201,8 +202,8 @@ def test_errors_say_what_is_wrong_and_what_to_do(events, tmp_path):
     code, said = failing(file, "--to-event", 1, "--module", tmp_path / "empty.py")
     assert "workflow type 'Bill' is not in the code that was loaded (it has: none)" in said
     code, said = failing(tmp_path / "empty.py", "--to-event", 1, *CODE)
-    assert (code, "is no JSON" in said) == (1, False)  # an empty file has no runs
-    assert "has no run; it has: nothing" in said
+    assert code == 1
+    assert "empty.py' holds no history: this is no exported run: it is no JSON" in said
     code, said = failing(file, "--to-event", 1, *CODE, "--id", "b-2")
     assert "has no run of workflow id 'b-2'; it has: 'b-1' (run " in said
 
@@ -276,18 +277,19 @@ def test_every_event_of_the_corpus_that_code_sees_has_a_place():
     """In this process: nothing of it may raise, whatever the history holds."""
     from support.history_workflows import ACTIVITIES, WORKFLOWS
 
+    from everact.actors.descriptions import History
     from everact.actors.registry import Registry
     from everact.debugging.code_files import Code
     from everact.debugging.debugger import Debugger
     from everact.debugging.targets import _targets
-    from everact.history_files import find_run, read_histories
 
     registry = Registry(WORKFLOWS, ())
     code = Code(registry.workflows, {each.name: each for each in map(_definition, ACTIVITIES)})
     stopped = nowhere = 0
     for name in ("everything-completed", "saga-parallel", "steps-completed", "waits-group", "late"):
-        path = FOLDER / f"{name}.json"
-        history = find_run(read_histories(path), path)
+        records = stored(FOLDER / f"{name}.json")[1]
+        started = records[0][1].inputs[0]
+        history = History(started.workflow_id, started.run_id, records)
         for number in list(_targets(history))[::5]:
             stop = Debugger(history, code, number).look()
             if any("nor after it" in note for note in stop.notes):
