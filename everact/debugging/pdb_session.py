@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from ..actors.event_loop import TurnAborted
 from .run_state import RunState, lines_of
-from .tracing import UserCode, is_turn
+from .tracing import UserCode, is_turn, returns
 
 HELP = """ev                what the run is stopped at
 ev tasks          the run's tasks with their stacks and locals, what is in flight, the workflow object
@@ -53,6 +53,7 @@ class RunPdb(pdb.Pdb):
         super().__init__(stdin=stdin, stdout=stdout)
         self.prompt = "(everact) "
         self.has_left = False
+        self._goes_on = False
         self._user = user
         self._about = list(about)
         self._state = state
@@ -77,7 +78,7 @@ class RunPdb(pdb.Pdb):
 
     def stop_here(self, frame: FrameType) -> bool:
         """Whether stepping stops in a frame."""
-        return frame in self._user and super().stop_here(frame)
+        return frame in self._user and super().stop_here(frame) and not self._user.is_condition(frame)
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         """What Python calls."""
@@ -86,6 +87,22 @@ class RunPdb(pdb.Pdb):
         except BdbQuit:
             self.has_left = True
             raise LeftError from None
+
+    def interaction(self, *moment: Any) -> None:
+        """Let the user say how to go on."""
+        self._goes_on = False
+        super().interaction(*moment)
+
+    def set_continue(self) -> None:
+        """Go on to the next breakpoint."""
+        self._goes_on = True
+        super().set_continue()
+
+    def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
+        """Stop where a coroutine returns that was stepped through, as at the end of a function: bdb would run on."""
+        if frame is self.stopframe and not self._goes_on and returns(frame):
+            self.set_step()
+        return super().dispatch_return(frame, arg)
 
     def do_run(self, arg: str) -> None:
         """Not here."""

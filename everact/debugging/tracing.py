@@ -68,6 +68,12 @@ class UserCode:
             back = back.f_back
         return None
 
+    def is_condition(self, frame: FrameType | None) -> bool:
+        """Whether the runtime looks at a condition: no event is the reason for that."""
+        while frame is not None and frame in self:
+            frame = frame.f_back
+        return frame is not None and frame.f_globals.get("__name__") == _CONDITIONS
+
 
 class Spot(NamedTuple):
     """A moment in a turn.
@@ -142,7 +148,7 @@ class Tracer:
 
     def _call(self, frame: FrameType, kind: str, arg: Any) -> Any:
         """Python tells of each frame that begins or goes on."""
-        if frame not in self.user or frame.f_code.co_name == "<module>" or self._is_condition(frame):
+        if frame not in self.user or frame.f_code.co_name == "<module>" or self.user.is_condition(frame):
             return None
         return self._local(frame, kind, arg)
 
@@ -152,12 +158,6 @@ class Tracer:
         key = (kind, frame.f_code, frame.f_lineno)
         self._counts[key] += 1
         return self.saw(Spot(self._turn, *key, self._counts[key]), frame, arg) or self._local
-
-    def _is_condition(self, frame: FrameType | None) -> bool:
-        """Whether the runtime looks at a condition: no event is the reason for that."""
-        while frame is not None and frame in self.user:
-            frame = frame.f_back
-        return frame is not None and frame.f_globals.get("__name__") == _CONDITIONS
 
 
 def is_turn(frame: FrameType) -> bool:
@@ -170,8 +170,8 @@ def _is_internal(frame: FrameType, arg: Any) -> bool:
     return arg[0] is StopIteration and arg[2] is None and bool(frame.f_code.co_flags & _SUSPENDS)
 
 
-def _returns(frame: FrameType) -> bool:
-    """Whether a frame that Python tells the end of has ended; else it waits."""
+def returns(frame: FrameType) -> bool:
+    """Whether a frame that Python tells the end of has returned; else it waits, or raises."""
     return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN_")
 
 
@@ -286,7 +286,7 @@ class Scout(Tracer):
             return
         if spot.kind == "call":
             self._pending = spot if frame.f_lasti > 0 and spot.line != frame.f_code.co_firstlineno else None
-        elif spot.kind == "return" and self._pending is not None and not _returns(frame):
+        elif spot.kind == "return" and self._pending is not None and not returns(frame):
             self.spot = self._pending  # it has gone on, and waits again in the same line
         else:
             self.spot = spot

@@ -17,7 +17,6 @@ from .files import Checked
 _LEVELS = {"error": "error", "warning": "warning", "hint": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "hint": "notice"}
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
-_PAGE = "https://pypi.org/project/everact/"
 
 
 def rules() -> dict[str, list[tuple[Rule, list[str]]]]:
@@ -133,7 +132,6 @@ def sarif(checked: Checked) -> dict[str, Any]:
                     "driver": {
                         "name": "everact lint",
                         "version": __version__,
-                        "informationUri": _PAGE,
                         "rules": [_sarif_rule(code, each) for code, each in codes.items()],
                     }
                 },

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -70,6 +71,49 @@ def innermost(seen):
     frame = seen["tasks"][0]["frames"][-1]
     return frame["line"], frame["function"]
 
+
+CRASHING = """\
+import asyncio
+
+from everact import Runtime, workflow
+from everact.interceptors import Interceptor, WorkflowInboundInterceptor
+
+
+class Waiting(WorkflowInboundInterceptor):
+    async def execute_workflow(self, input):
+        await workflow.sleep(0.001)
+        return await self.next.execute_workflow(input)
+
+
+class Later(Interceptor):
+    def intercept_workflow(self, next):
+        return Waiting(next)
+
+
+@workflow.defn
+class Crashing:
+    def __init__(self) -> None:
+        self.n = 0
+
+    @workflow.signal
+    async def hear(self, n: int) -> None:
+        self.n = n
+
+    @workflow.run
+    async def run(self) -> float:
+        await workflow.wait_condition(lambda: self.n)
+        return 1 / (self.n - 1)
+
+
+async def main():
+    async with Runtime("j", workflows=[Crashing], interceptors=[Later()]) as runtime:
+        handle = await runtime.spawn(Crashing, id="x")
+        while "condition" not in (await handle.describe()).waiting_on:
+            await asyncio.sleep(0)
+        await handle.signal("hear", 1)
+        while (await handle.describe()).status == "running":
+            await asyncio.sleep(0)
+"""
 
 CASES = [
     ("WorkflowStarted", 0, "first", "Bill.__init__"),
@@ -159,6 +203,45 @@ def test_a_breakpoint_is_met_in_a_later_turn(events):
     done = everact_main("debug", str(events["file"]), "--to-event", "1", *CODE, stdin=commands)
     assert "('receipt-5', 'receipt-7')\n" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["n", "r"])
+def test_stepping_over_the_end_of_a_coroutine_stops_there_and_in_the_next_turn(events, step):
+    number = str(events["UpdateReceived"][0])
+    commands = f"n\n{step}\nn\nq\n"
+    done = everact_main("debug", str(events["file"]), "--to-event", number, *CODE, stdin=commands)
+    assert f"--Return--\n> {FILE}({LINE['answer']})note()->2\n" in done.stdout
+    assert re.search(rf"--Call--\n> {re.escape(str(FILE))}\(\d+\)approve\(\)\n", done.stdout)
+
+
+@pytest.mark.slow
+def test_a_quarantined_run_is_stopped_in_the_turn_that_crashes_with_its_interceptors(tmp_path):
+    flow = tmp_path / "crashing.py"
+    flow.write_text(CRASHING)
+    program = "import asyncio, sys; sys.path.insert(0, ''); import crashing; asyncio.run(crashing.main())"
+    path = ":".join(entry for entry in (str(FILE.parents[2]), os.environ.get("PYTHONPATH", "")) if entry)
+    subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        cwd=tmp_path,
+        timeout=60,
+        capture_output=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    history = tmp_path / "h.json"
+    everact_main("journal", "export", str(tmp_path / "j"), "-o", str(history))
+    options = (str(history), "--to-event", "5", "--module", str(flow))
+    done = everact_main("debug", *options, "--interceptor", "crashing:Later", "--json")
+    seen = json.loads(done.stdout)
+    assert seen["event"]["kind"] == "SignalReceived"
+    assert seen["notes"][0].startswith("in this turn the code raises ZeroDivisionError: division by zero (")
+    assert innermost(seen)[1] == "Crashing.hear"
+    done = everact_main("debug", *options, "--interceptor", "crashing:Later", stdin="c\n")
+    assert "the replay ends here: the code raises ZeroDivisionError: division by zero (" in done.stdout
+    code, said = failing(*options)
+    assert code == 1
+    assert "the journal has command 1: a timer of 0.001 s" in said
 
 
 @pytest.mark.slow
