@@ -29,7 +29,7 @@ from .source_names import (
     scope_of,
     target_of,
 )
-from .turn_guard import ALLOWED
+from .turn_guard import allows
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -79,7 +79,11 @@ class SourceFile:
             isinstance(name, str) and name.partition(".")[0] == "pathlib"
             for name in self.scope.names.values()
         )
-        self.allowed = {number for number, line in enumerate(self.lines, 1) if ALLOWED.search(line)}
+        self.allowed = {
+            number: codes
+            for number, line in enumerate(self.lines, 1)
+            if "everact" in line and (codes := allows(line)) is not None
+        }
 
     @functools.cached_property
     def classes(self) -> list[tuple[ast.ClassDef, Scope]]:
@@ -193,7 +197,11 @@ class _Walk(ast.NodeVisitor):
             if isinstance(node.func, ast.Attribute | ast.Name):
                 name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
                 start -= len(name.encode())
-        if not self.file.allowed.intersection(range(line, last + 1)):
+        allowed = self.file.allowed
+        if not any(
+            number in allowed and (not allowed[number] or rule.code in allowed[number])
+            for number in range(line, last + 1)
+        ):
             column = len(self.file.lines[line - 1].encode()[:start].decode()) + 1
             place = (self.file.path, line, column)
             self.found.append(Finding(*place, rule.code, rule.severity, call, rule.why, rule.advice))

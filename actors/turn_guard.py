@@ -20,7 +20,7 @@ import sysconfig
 import threading
 import zoneinfo
 from asyncio import _get_running_loop
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice
 from types import FrameType
 from typing import Any, Literal
@@ -42,8 +42,7 @@ from .event_loop import WorkflowLoop
 Guard = Literal["warn", "strict", "off"]
 GUARDS: tuple[Guard, ...] = ("warn", "strict", "off")
 
-ALLOWED = re.compile(r"#\s*everact:\s*allow\b")
-"""The comment that lets one line through."""
+_ALLOWED = re.compile(r"#\s*everact:\s*allow\b(?:\[([^\]]*)\])?")
 
 #: Packages whose own file and clock work goes on inside a turn: importing, showing and logging errors, time zones,
 #: pickled classes, debuggers. Nothing of it decides anything.
@@ -85,6 +84,13 @@ _ZONES = tuple(folder + os.sep for folder in zoneinfo.TZPATH)
 _PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
 #: Events whose first argument is what is read.
 _READS = frozenset(["open", "os.listdir", "os.scandir"])
+
+
+def allows(line: str) -> Collection[str] | None:
+    """What the comment of a source line lets through: codes of rules; none are all of them. None is no comment."""
+    found = _ALLOWED.search(line)
+    return None if found is None else frozenset((found[1] or "").replace(",", " ").split())
+
 
 _installing = threading.Lock()
 _installed: set[str] = set()
@@ -153,7 +159,7 @@ def _refuse(loop: WorkflowLoop, call: str, rule: Rule) -> None:
                 break
         filename = frame.f_code.co_filename
         if package != _PACKAGE and not _is_stdlib(filename):
-            if _is_allowed(frame):
+            if _is_allowed(frame, rule):
                 return
             outermost = f"{filename}:{frame.f_lineno}"
             if not place and not _PACKAGES.search(filename):
@@ -171,13 +177,14 @@ def _is_stdlib(filename: str) -> bool:
     )
 
 
-def _is_allowed(frame: FrameType) -> bool:
+def _is_allowed(frame: FrameType, rule: Rule) -> bool:
     """Whether the call that a frame is in bears the comment, on any of its lines."""
     code = frame.f_code
     first, last, _, _ = next(islice(code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
     line = frame.f_lineno
     lines = range(min(first or line, line), max(last or line, line) + 1)
-    return any(ALLOWED.search(linecache.getline(code.co_filename, n, frame.f_globals)) for n in lines)
+    found = (allows(linecache.getline(code.co_filename, n, frame.f_globals)) for n in lines)
+    return any(codes is not None and (not codes or rule.code in codes) for codes in found)
 
 
 # --- strict: what the interpreter does not report

@@ -10,7 +10,10 @@ import typer
 
 from . import activity_commands, message_commands, reading_commands, replay_command, workflow_commands
 from ._version import __version__
+from .debugging import commands as debugging_commands
 from .journal.errors import EveractError
+from .lint import commands as lint_commands
+from .timeline import commands as timeline_commands
 
 __all__ = ["app", "main"]
 
@@ -27,6 +30,9 @@ app.add_typer(workflow_commands.app)
 app.add_typer(activity_commands.app)
 app.add_typer(message_commands.app)
 app.add_typer(replay_command.app)
+app.add_typer(debugging_commands.app)
+app.add_typer(timeline_commands.app)
+app.add_typer(lint_commands.app)
 
 
 def _version(value: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from .history_texts import FIELDS, event_line
 from .journal_commands import _printable, _say
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ __all__ = ["ListPrinter", "print_description", "print_history"]
 
 #: Of the table of runs.
 HEADERS = ("workflow id", "type", "status", "started", "closed", "run")
-#: Characters of an event's fields in one line; JSON has them all.
-FIELDS = 160
-#: Fields that only programs read.
-_INTERNAL = frozenset(["tag", "event", "digest"])
 
 
 class ListPrinter:
@@ -173,22 +170,8 @@ def _step(step: StepInfo) -> str:
 
 def print_history(found: History) -> None:
     """The events of a run, a line each."""
-    from .cluster.wire import to_json  # noqa: PLC0415
-    from .journal.run_document import plain  # noqa: PLC0415
-
     for event in found:
-        fields = {name: value for name, value in plain(event.event).items() if name not in _INTERNAL}
-        text = to_json({name: _short(value) for name, value in fields.items() if value not in ("", None, [])})
-        shown = text.decode()
-        shown = shown if len(shown) <= FIELDS else f"{shown[: FIELDS - 3]}..."
-        _say(f"{event.number:6} {event.at:%Y-%m-%d %H:%M:%S.%f} {event.kind} {shown}")
-
-
-def _short(value: Any) -> Any:
-    """A payload as its value alone, where that is JSON."""
-    if isinstance(value, list):
-        return [_short(one) for one in value]
-    return value["json"] if isinstance(value, dict) and value.keys() == {"encoding", "json"} else value
+        _say(f"{event.number:6} {event_line(event)}")
 
 
 def _chain(run: WorkflowSummary) -> str:

@@ -87,6 +87,13 @@ INTERNAL = {
     "UnstorableFieldError",
     "RefusedError",  # a CallRefusedError to users
     "SourceMissingError",
+    # what commands say and end with
+    "UnreadableHistoryError",
+    "CodeNotFoundError",
+    "EventNotReachedError",
+    "HistoryMismatchError",
+    "LeftError",
+    "NoSuchCodeError",
 }
 
 

@@ -1,0 +1,1 @@
+"""``everact lint``: the static check of workflow code as a command."""

@@ -1,0 +1,1 @@
+"""``everact timeline``: what a run did when, as text, Mermaid and HTML."""
