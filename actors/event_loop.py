@@ -38,7 +38,6 @@ _NOTHING_LEFT: Iterator[Handle] = iter(())
 _NO_TASKS: list[asyncio.Task[Any]] = []  # of most loops; it stays empty
 _NESTED = "a turn of this workflow loop is already running"
 
-
 class TimerHandle(Protocol):
     """What ``start_timer`` gives back."""
 

@@ -389,6 +389,9 @@ class Lives:
                 return tasks
             await asyncio.gather(*tasks)
             store.failures.clear()
+            for name, runs in self.runs.items():
+                if runs and runs[-1].status == "running":
+                    await self.caught_up(name)  # a nap that was received only begins when it is handled
             self.clock.advance(rng.choice([0, 1, 50, FAR / 2, FAR, 1.5 * FAR, 4 * FAR]))
             for _ in range(4):
                 self.runtime._shard.timers.check()

@@ -579,8 +579,8 @@ def test_every_error_of_the_package_comes_over():
     converter = PayloadConverter()
     for name in exceptions.__all__:
         cls = getattr(exceptions, name)
-        if issubclass(cls, Warning):
-            continue  # it stays where the source is
+        if issubclass(cls, Warning) or name == "ReplayFailedError":
+            continue  # they stay where the source, the test is
         assert wire.ERRORS[name] is cls
         if name == "FailureGroupError":
             continue  # it holds exceptions; it travels as a failure
