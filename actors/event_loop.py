@@ -36,7 +36,7 @@ _Task, _Future = asyncio.Task, asyncio.Future
 _EMPTY_CONTEXT = Context()
 _NOTHING_LEFT: Iterator[Handle] = iter(())
 _NO_TASKS: list[asyncio.Task[Any]] = []  # of most loops; it stays empty
-_NESTED = "a turn of this workflow loop is already running"
+
 
 class TimerHandle(Protocol):
     """What ``start_timer`` gives back."""
@@ -162,7 +162,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def __enter__(self) -> Self:
         """Begin a turn: this loop is the running one until the block ends."""
         if self._outer is not None:
-            raise RuntimeError(_NESTED)
+            raise RuntimeError("a turn of this workflow loop is already running")
         self._outer = (_get_running_loop(), take_generators())
         _set_running_loop(self)
         return self
