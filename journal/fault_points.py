@@ -55,15 +55,24 @@ FAULT_POINTS = (
     "run.timeout.before",
 )
 
-_armed: dict[str, Callable[[], None]] = {}
+_watchers: list[Callable[[str], None]] = []
 
 
 def fault_point(name: str) -> None:
-    """Run what a test has armed at ``name``; does nothing otherwise."""
-    if _armed:
-        action = _armed.get(name)
-        if action is not None:
-            action()
+    """Tell those who watch; does nothing otherwise."""
+    if _watchers:
+        for watcher in tuple(_watchers):
+            watcher(name)
+
+
+@contextmanager
+def watched(watcher: Callable[[str], None]) -> Generator[None]:
+    """Call ``watcher(name)`` at each pass of every fault point inside the ``with`` block, on whatever thread."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
 
 
 @contextmanager
@@ -71,11 +80,13 @@ def armed(name: str, action: Callable[[], None]) -> Generator[None]:
     """Run ``action`` at each pass of the fault point ``name`` inside the ``with`` block."""
     if name not in FAULT_POINTS:
         raise ValueError(f"unknown fault point {name!r}; known: {', '.join(FAULT_POINTS)}")
-    _armed[name] = action
-    try:
+
+    def watcher(passed: str) -> None:
+        if passed == name:
+            action()
+
+    with watched(watcher):
         yield
-    finally:
-        _armed.pop(name, None)
 
 
 def arm_from_environment(setting: str | None) -> None:
@@ -87,13 +98,14 @@ def arm_from_environment(setting: str | None) -> None:
         raise ValueError(f"EVERACT_FAULT names an unknown fault point {name!r}")
     left = int(count or 1)
 
-    def kill() -> None:
+    def kill(passed: str) -> None:
         nonlocal left
-        left -= 1
-        if left <= 0:  # threads pass here too
-            os.kill(os.getpid(), signal.SIGKILL)
+        if passed == name:
+            left -= 1
+            if left <= 0:  # threads pass here too
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    _armed[name] = kill
+    _watchers.append(kill)
 
 
 arm_from_environment(os.environ.get("EVERACT_FAULT"))

@@ -2,7 +2,8 @@
 
 Layout: ``clock`` (virtual time), ``driver`` (when it moves), ``calls`` (what waits for the environment), ``report``
 (what holds it still), ``environment`` (the runtime around them); ``mocking``, ``mocks`` and ``outcomes`` (fakes);
-``activity_environment`` (one activity alone). ``plugin`` is for pytest, which finds it by itself.
+``activity_environment`` (one activity alone). ``crashes`` (an environment dies and goes on), ``crash_everywhere``
+(at every point in turn). ``plugin`` is for pytest, which finds it by itself.
 
 ``history_sources``, ``journal_histories`` and ``coded_histories`` read stored histories; ``replayer`` replays them,
 ``replay_process`` in other processes, whose other end is ``replay_child``; ``replay_report`` says what came of it.
@@ -11,6 +12,7 @@ Layout: ``clock`` (virtual time), ``driver`` (when it moves), ``calls`` (what wa
 
 from .activity_environment import ActivityEnvironment
 from .clock import VirtualClock
+from .crashes import CRASH_POINTS
 from .environment import RuntimeOptions, TestEnvironment
 from .errors import ActivityNotMockedError, NoProgressError
 from .event_matchers import (
@@ -58,6 +60,7 @@ from .replayer import Replayer
 from .saga_assertions import assert_compensated, assert_not_compensated
 
 __all__ = [
+    "CRASH_POINTS",
     "ActivityCancelRequested",
     "ActivityCancelled",
     "ActivityCompleted",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from ..actors.message_arguments import handler_name
 from ..actors.updates import UpdateHandle, WaitForStage
+from ..journal.ids import random_id
+from .crashes import Lives
 
 if TYPE_CHECKING:
     from ..actors.handles import ActorRef, OnStall
@@ -16,20 +20,34 @@ if TYPE_CHECKING:
 
 
 class WaitingMessenger:
-    """In front of a runtime's messenger: says what waits; all else goes straight through.
+    """In front of a runtime's messenger: says what waits, and outlives it; all else goes straight through.
 
-    Handles have it, so they go on after a restart.
+    Handles have it, so they go on after a restart, and their calls after a crash.
 
     Attributes:
         behind: The messenger of the environment's present runtime.
     """
 
-    def __init__(self, driver: TimeDriver) -> None:
+    def __init__(self, driver: TimeDriver, lives: Lives) -> None:
         self.behind: Any = None
         self._driver = driver
+        self._lives = lives
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.behind, name)
+        found = getattr(self.behind, name)
+        if not iscoroutinefunction(found):
+            return found
+        return lambda *args, **options: self._call(name, *args, **options)
+
+    async def _call(self, name: str, *args: Any, **options: Any) -> Any:
+        """Make a call, and again when the environment dies before it is answered."""
+        return await self._lives.through(lambda: getattr(self.behind, name)(*args, **options))
+
+    def _request_id(self, given: str | None) -> str | None:
+        """That of a message, which is applied once however often it is sent."""
+        if given is not None or self._lives.plan.at is None:
+            return given
+        return random_id()
 
     async def result(
         self,
@@ -41,12 +59,26 @@ class WaitingMessenger:
     ) -> Any:
         """Wait for a run's outcome."""
         with self._driver.waiting(f"the result of workflow {ref.workflow_id!r}", ref.workflow_id):
-            return await self.behind.result(ref, limit, on_stall, follow_runs=follow_runs)
+            return await self._call("result", ref, limit, on_stall, follow_runs=follow_runs)
 
     async def outcome(self, actor: WorkflowActor) -> Any:
         """Wait for the outcome of a run that was just started."""
         with self._driver.waiting(f"the result of workflow {actor.workflow_id!r}", actor.workflow_id):
             return await self.behind.outcome(actor)
+
+    async def signal(
+        self,
+        ref: ActorRef[Any],
+        handler: Any,
+        args: Sequence[Any],
+        request_id: str | None,
+    ) -> None:
+        """Send a signal."""
+        await self._call("signal", ref, handler, args, self._request_id(request_id))
+
+    async def control(self, ref: ActorRef[Any], kind: Any, reason: str, request_id: str | None) -> None:
+        """Pause, resume or release."""
+        await self._call("control", ref, kind, reason, self._request_id(request_id))
 
     async def update(
         self,
@@ -57,7 +89,7 @@ class WaitingMessenger:
     ) -> Any:
         """Send an update and wait for its answer."""
         with self._driver.waiting(_of("update", handler, ref), ref.workflow_id):
-            return await self.behind.update(ref, handler, args, request_id)
+            return await self._call("update", ref, handler, args, self._request_id(request_id))
 
     async def start_update(
         self,
@@ -68,9 +100,11 @@ class WaitingMessenger:
         stage: WaitForStage,
     ) -> UpdateHandle[Any]:
         """Send an update."""
+        request_id = self._request_id(request_id)
         with self._driver.waiting(_of("update", handler, ref), ref.workflow_id):
-            handle = await self.behind.start_update(ref, handler, args, request_id, stage)
-        return _WaitingUpdate(handle, self._driver)
+            handle = await self._call("start_update", ref, handler, args, request_id, stage)
+        repeat = partial(self._call, "update", ref, handler, args, request_id)
+        return _WaitingUpdate(handle, self._driver, self._lives, repeat)
 
     async def query(
         self,
@@ -81,13 +115,19 @@ class WaitingMessenger:
     ) -> Any:
         """Ask a query."""
         with self._driver.waiting(_of("query", handler, ref), ref.workflow_id):
-            return await self.behind.query(ref, handler, args, limit)
+            return await self._call("query", ref, handler, args, limit)
 
 
 class _WaitingUpdate(UpdateHandle[Any]):
     """An update that was started, whose result lets time pass."""
 
-    def __init__(self, handle: UpdateHandle[Any], driver: TimeDriver) -> None:
+    def __init__(
+        self,
+        handle: UpdateHandle[Any],
+        driver: TimeDriver,
+        lives: Lives,
+        repeat: Callable[[], Awaitable[Any]],
+    ) -> None:
         super().__init__(
             handle._answer,
             handle._finish,
@@ -97,13 +137,19 @@ class _WaitingUpdate(UpdateHandle[Any]):
             request_id=handle.request_id,
         )
         self._driver = driver
+        self._lives = lives
+        self._repeat = repeat
+        self._life = lives.crashes
 
     async def result(self) -> Any:
         """Wait for what the handler returns."""
-        with self._driver.waiting(
-            f"the answer to update {self.name!r} of workflow {self.workflow_id!r}", self.workflow_id
-        ):
-            return await super().result()
+        text = f"the answer to update {self.name!r} of workflow {self.workflow_id!r}"
+        with self._driver.waiting(text, self.workflow_id):
+            return await self._lives.through(self._answered)
+
+    async def _answered(self) -> Any:
+        # It was sent in another life: the same request is answered with the same answer.
+        return await (super().result() if self._life == self._lives.crashes else self._repeat())
 
 
 def _of(kind: str, handler: Any, ref: ActorRef[Any]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 from ..actors.handles import WorkflowHandle
 from ..actors.interceptors import Interceptor
-from ..actors.options import StartOptions, WatchdogLimits, microseconds
+from ..actors.options import StartOptions, WatchdogLimits, microseconds, positive_count
 from ..actors.runtime import Runtime
 from ..actors.runtime_settings import Durability
 from ..actors.timing import Timing
@@ -32,6 +32,7 @@ from ..journal.store import JournalStore
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from .calls import WaitingMessenger
 from .clock import START, VirtualClock, VirtualLater, VirtualLooks
+from .crashes import Lives, check_point
 from .driver import Call, TimeDriver
 from .errors import ActivityNotMockedError
 from .mocking import Mocking
@@ -183,13 +184,15 @@ class TestEnvironment(Mocking):
             fault=self._fault,
             is_automatic=self._is_automatic,
         )
-        self._calls = WaitingMessenger(self._driver)
+        self._lives = Lives(self._shard, self._leave, self._come_back)
+        self._calls = WaitingMessenger(self._driver, self._lives)
         try:
             await self._open()
         except BaseException:
             await self._folders.aclose()
             raise
         self._driver.start()
+        self._lives.begin()
         return self
 
     def _new_folder(self) -> Path:
@@ -220,6 +223,7 @@ class TestEnvironment(Mocking):
     ) -> None:
         driver = self._active_driver()
         try:
+            await self._lives.end()
             if error is None:
                 if (fault := self._fault()) is not None:
                     raise fault
@@ -238,11 +242,44 @@ class TestEnvironment(Mocking):
         Attempts that run are cut, and run again; code of workflows is replayed. Calls in flight get a
         RuntimeClosedError; handles go on with the new runtime. No time passes.
         """
-        driver = self._active_driver()
-        await driver.stop()
+        await self._leave()
+        await self._come_back()
+
+    async def crash(self) -> None:
+        """Die here, as by SIGKILL, and return in the next life.
+
+        What was not committed is lost; code of activities that runs is cut, and runs again as another attempt. Calls in
+        flight go on in the next life. No time passes.
+        """
+        self._active_driver()
+        self._lives.die()
+        await self._lives.alive()
+
+    def crash_at(self, point: str, count: int = 1) -> None:
+        """Die once at the ``count``-th pass from now of a fault point, one of ``CRASH_POINTS``.
+
+        Raises:
+            ValueError: There is no such point.
+        """
+        self._active_driver()
+        check_point(point)
+        plan = self._lives.plan
+        plan.at = (point, plan.passes[point] + positive_count("count", count))
+        plan.has_happened = False
+
+    @property
+    def crashes(self) -> int:
+        """How often the environment has died, and come back."""
+        self._active_driver()
+        return self._lives.crashes
+
+    async def _leave(self) -> None:
+        await self._active_driver().stop()
         await self._runtime.__aexit__(None, None, None)
+
+    async def _come_back(self) -> None:
         await self._open()
-        driver.start()
+        self._active_driver().start()
 
     def at_end(self, check: Callable[[], Awaitable[object]]) -> None:
         """Have a check awaited at the end of the block, while the runtime is open; not when the block raises."""
@@ -338,7 +375,13 @@ class TestEnvironment(Mocking):
     ) -> WorkflowHandle[Any, Any]: ...
     async def spawn(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         """Start a workflow; as of ``Runtime.spawn``."""
-        return await self._runtime.spawn(workflow, *args, **options)
+        if self._lives.plan.at is None:
+            return await self._runtime.spawn(workflow, *args, **options)
+        await self._lives.alive()
+        new_id = self._shard().new_id
+        options.setdefault("id", new_id())
+        options.setdefault("request_id", new_id())
+        return await self._lives.through(lambda: self._runtime.spawn(workflow, *args, **options))
 
     @overload
     async def execute(
@@ -352,7 +395,10 @@ class TestEnvironment(Mocking):
     async def execute(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
     async def execute(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         """Start a workflow and wait for its result; as of ``Runtime.execute``."""
-        return await self._runtime.execute(workflow, *args, **options)
+        if self._lives.plan.at is None:
+            return await self._runtime.execute(workflow, *args, **options)
+        handle = await self.spawn(workflow, *args, **options)
+        return await handle.result()
 
     @overload
     def ref(self, workflow: str, kind: WorkflowClass[W, *Ts, R], /) -> WorkflowHandle[W, R]: ...

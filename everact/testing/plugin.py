@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from .activity_environment import ActivityEnvironment
+from .crash_everywhere import crash_everywhere
 from .environment import TestEnvironment
 
 __all__ = ["everact_activity_env", "everact_env", "everact_options", "pytest_addoption"]
@@ -25,6 +26,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line(
+        "markers",
+        "crash_everywhere(points='*', limit=200): run the test once, then once for each fault point that its "
+        "TestEnvironment passes, which dies there and goes on",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Let a marked test be run many times; how it is run stays as it is."""
+    mark = item.get_closest_marker("crash_everywhere")
+    if mark is not None:
+        item.runtest = crash_everywhere(item, mark)  # type: ignore[method-assign]
+
+
 @pytest.fixture
 def everact_options() -> dict[str, Any]:
     """What all environments of ``everact_env`` have: override it in a conftest.py; arguments of a test win."""
@@ -39,7 +57,7 @@ def everact_env(
 
     ``async with everact_env(workflows=[...], activities=[...]) as env:``
     """
-    seed: int = request.config.getoption("--everact-seed")
+    seed = int(request.config.getoption("--everact-seed") or 0)
 
     def make(**options: Any) -> TestEnvironment:
         given: dict[str, Any] = {"seed": seed, **everact_options, **options}

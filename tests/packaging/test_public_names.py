@@ -250,6 +250,7 @@ FROZEN = {
         "ZstdCodec",
     ],
     "everact.testing": [
+        "CRASH_POINTS",
         "ActivityCancelRequested",
         "ActivityCancelled",
         "ActivityCompleted",

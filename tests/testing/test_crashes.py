@@ -1,0 +1,208 @@
+"""Environments that die at fault points, and go on: what holds through it, and what is found out."""
+
+import asyncio
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+from everact import activity, workflow
+from everact.testing import CRASH_POINTS, TestEnvironment
+from everact.testing.crashes import Plan, planned
+
+done: list[str] = []
+
+
+@activity.defn
+async def charge(order: str) -> str:
+    """Does each thing once for each key, as a good service."""
+    key = activity.info().idempotency_key
+    if key not in done:
+        done.append(key)
+    return f"paid {order}"
+
+
+@activity.defn
+async def careless(order: str) -> str:
+    done.append(order)
+    return f"paid {order}"
+
+
+@workflow.defn
+class Order:
+    def __init__(self) -> None:
+        self.approvals: list[int] = []
+        self.notes: list[str] = []
+
+    @workflow.run
+    async def run(self, order: str, keyed: bool = True) -> list[str]:
+        paid = await (charge if keyed else careless)(order)
+        await workflow.wait_condition(lambda: len(self.approvals) >= 3)
+        await workflow.sleep(timedelta(days=1))
+        return [paid, *map(str, self.approvals), *self.notes]
+
+    @workflow.signal
+    def approve(self, number: int) -> None:
+        self.approvals.append(number)
+
+    @workflow.update
+    async def note(self, text: str) -> int:
+        await workflow.sleep(60)
+        self.notes.append(text)
+        return len(self.notes)
+
+    @workflow.query
+    def count(self) -> int:
+        return len(self.approvals)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done():
+    done.clear()
+    yield
+
+
+async def order(store="memory", keyed=True):
+    done.clear()
+    async with TestEnvironment(workflows=[Order], activities=[charge, careless], store=store) as env:
+        handle = await env.spawn(Order, "tea", keyed)
+        for number in range(3):
+            await handle.signal(Order.approve, number)
+        assert await handle.query(Order.count) == 3
+        assert await handle.execute_update(Order.note, "hot") == 1
+        noted = await handle.start_update(Order.note, "sweet")
+        assert await noted.result() == 2
+        assert await handle.result() == ["paid tea", "0", "1", "2", "hot", "sweet"]
+        assert [run.status for run in await env.runtime.list_workflows()] == ["completed"]
+        return env.crashes
+
+
+@pytest.mark.crash_everywhere
+async def test_everything_is_applied_once_wherever_it_dies():
+    await order()
+    assert len(done) == 1
+
+
+@pytest.mark.crash_everywhere(points=["journal.commit.*", "activity.*", "message.ack.before"], limit=25)
+async def test_also_with_a_journal_on_disk():
+    await order("lmdb")
+    assert len(done) == 1
+
+
+@pytest.mark.crash_everywhere(limit=30)
+def test_a_test_that_is_a_plain_function():
+    asyncio.run(order())
+
+
+async def test_all_points_of_an_order_are_passed_and_each_crash_happens():
+    count = Plan()
+    with planned(count):
+        assert await order() == 0
+    assert {"journal.commit.before", "activity.start.before", "message.ack.before"} <= set(count.passes)
+    plan = Plan(("journal.commit.after", 2))
+    with planned(plan):
+        assert await order() == 1
+    assert plan.has_happened
+
+
+async def test_an_activity_that_is_not_idempotent_is_found_out():
+    """It was done, and died before its result was durable: it is done again."""
+    with planned(Plan(("activity.result.before", 1))):
+        await order(keyed=False)
+    assert done == ["tea", "tea"]
+
+
+async def test_a_crash_where_the_test_says_so_and_fakes_stay():
+    async with TestEnvironment(workflows=[Order]) as env:
+        charged = env.mock_activity(charge, returns="paid", delay=10)
+        handle = await env.spawn(Order, "tea")
+        waiting = asyncio.create_task(handle.result())
+        await env.sleep(5)
+        await env.crash()
+        assert env.crashes == 1
+        await env.sleep(5)
+        for number in range(3):
+            await handle.signal(Order.approve, number)
+        assert await waiting == ["paid", "0", "1", "2"]
+        assert charged.call_count == 2
+
+
+async def test_a_crash_at_a_point_that_comes():
+    async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
+        handle = await env.spawn(Order, "tea")
+        env.crash_at("message.ack.before", 2)
+        for number in range(3):
+            await handle.signal(Order.approve, number)
+        assert env.crashes == 1
+        assert await handle.query(Order.count) == 3
+        with pytest.raises(ValueError, match=r"no environment can die at 'nowhere'; points: journal\.commit"):
+            env.crash_at("nowhere")
+
+
+def test_points_are_those_of_a_runtime_that_is_open():
+    assert "journal.commit.before" in CRASH_POINTS
+    assert "journal.open.before" not in CRASH_POINTS
+
+
+CARELESS = """
+import pytest
+
+from everact import activity, workflow
+from everact.testing import TestEnvironment
+
+done = []
+
+
+@activity.defn
+async def careless() -> int:
+    done.append(1)
+    return len(done)
+
+
+@workflow.defn
+class Order:
+    @workflow.run
+    async def run(self) -> int:
+        return await careless()
+
+
+@pytest.mark.asyncio
+@pytest.mark.crash_everywhere(points="activity.*")
+async def test_it():
+    done.clear()
+    async with TestEnvironment(workflows=[Order], activities=[careless]) as env:
+        await env.execute(Order)
+    assert len(done) == 1
+
+
+@pytest.mark.crash_everywhere(points="nowhere.*")
+def test_no_point():
+    pass
+
+
+@pytest.mark.crash_everywhere(points="nowhere:1")
+def test_no_such_point():
+    pass
+
+
+@pytest.mark.crash_everywhere(limit=0)
+def test_no_limit():
+    pass
+"""
+
+
+def test_what_a_marked_test_says(tmp_path):
+    (tmp_path / "test_it.py").write_text(CARELESS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    said = ended.stdout
+    assert "4 failed" in said
+    assert (
+        "with a crash at pass 1 of activity.result.before; only this one: "
+        '@pytest.mark.crash_everywhere(points="activity.result.before:1")'
+    ) in said
+    assert "test_no_point passes none of the points nowhere.*" in said
+    assert "crash_everywhere has no crash 'nowhere:1'; write 'point:pass', with one of journal.commit" in said
+    assert "crash_everywhere's limit is a number of crashes, 1 or more, not 0" in said
