@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -325,7 +325,7 @@ def _end_of(instance: WorkflowInstance) -> str:
 
 
 @contextmanager
-def _no_breakpoints() -> Iterator[None]:
+def _no_breakpoints() -> Generator[None]:
     """``breakpoint()`` of the user does nothing on the way."""
     before = sys.breakpointhook
     sys.breakpointhook = lambda *_args, **_kwargs: None

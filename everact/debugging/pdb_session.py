@@ -88,10 +88,10 @@ class RunPdb(pdb.Pdb):
             self.has_left = True
             raise LeftError from None
 
-    def interaction(self, *moment: Any) -> None:
+    def interaction(self, *args: Any, **kwargs: Any) -> None:
         """Let the user say how to go on."""
         self._goes_on = False
-        super().interaction(*moment)
+        super().interaction(*args, **kwargs)
 
     def set_continue(self) -> None:
         """Go on to the next breakpoint."""

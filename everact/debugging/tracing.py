@@ -181,7 +181,7 @@ class _Noted(Delivery):
     note: Callable[[int], None]
 
     @property
-    def event(self) -> ev.Event:
+    def event(self) -> ev.Event:  # pyright: ignore[reportIncompatibleVariableOverride]
         self.note(self[0])
         return self[1]
 

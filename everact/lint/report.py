@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any
 
 from .._version import __version__
@@ -184,5 +184,5 @@ def _uri(path: str) -> str:
     """A path as a reference, relative where it was."""
     from urllib.parse import quote  # noqa: PLC0415
 
-    pure = PurePath(os.path.normpath(path))
+    pure = Path(os.path.normpath(path))
     return pure.as_uri() if pure.is_absolute() else quote(pure.as_posix())

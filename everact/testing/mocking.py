@@ -26,7 +26,7 @@ class Mocking:
         *,
         returns: R = ...,
         raises: Raises | None = None,
-        side_effect: Callable[..., R | Awaitable[R]] | Iterable[R | Raises] | None = None,
+        side_effect: Callable[..., Any] | Iterable[Any] | None = None,
         delay: timedelta | float = 0,
         heartbeats: Sequence[Any] = (),
     ) -> ActivityMock[R]: ...
@@ -38,7 +38,7 @@ class Mocking:
         *,
         returns: R = ...,
         raises: Raises | None = None,
-        side_effect: Callable[..., R | Awaitable[R]] | Iterable[R | Raises] | None = None,
+        side_effect: Callable[..., Any] | Iterable[Any] | None = None,
         delay: timedelta | float = 0,
         heartbeats: Sequence[Any] = (),
     ) -> ActivityMock[R]: ...

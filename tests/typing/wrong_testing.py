@@ -23,11 +23,11 @@ async def runs(env: TestEnvironment) -> None:
     TestEnvironment(store="disk")  # type: ignore[arg-type]
     TestEnvironment(start_time=5)  # type: ignore[arg-type]
     TestEnvironment(gaurd="strict")  # type: ignore[call-arg]
-    TestEnvironment([Orders])  # type: ignore[misc]
+    TestEnvironment([Orders])  # type: ignore[call-arg]
     await env.spawn(Orders, 5)  # type: ignore[arg-type]
-    await env.execute(Orders)  # type: ignore[arg-type]
+    await env.execute(Orders)  # type: ignore[call-arg]
     await env.sleep("1 day")  # type: ignore[arg-type]
-    await env.advance(timedelta(days=1), 5)  # type: ignore[misc]
+    await env.advance(timedelta(days=1), 5)  # type: ignore[arg-type]
     await env.until(True)  # type: ignore[arg-type]
 
 
@@ -43,6 +43,6 @@ async def mocks(env: TestEnvironment) -> None:
 
 async def alone() -> None:
     env = ActivityEnvironment()
-    await env.run(charge, "o-1")  # type: ignore[call-arg]
-    await env.run(charge, "o-1", "5")  # type: ignore[arg-type]
+    await env.run(charge, "o-1")  # type: ignore[call-overload]
+    await env.run(charge, "o-1", "5")  # type: ignore[call-overload]
     ActivityEnvironment(info=5)  # type: ignore[arg-type]
