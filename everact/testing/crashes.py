@@ -217,7 +217,8 @@ class Lives:
         """
         task = asyncio.ensure_future(call())
         try:
-            await asyncio.wait([task, self._death], return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [task, self._death]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not task.done():
                 task.cancel()

@@ -34,6 +34,7 @@ from .calls import WaitingMessenger
 from .clock import START, VirtualClock, VirtualLater, VirtualLooks
 from .crashes import Lives, check_point
 from .driver import Call, TimeDriver
+from .end_replay import replay_at_end
 from .errors import ActivityNotMockedError
 from .mocking import Mocking
 from .mocks import Mocks
@@ -113,6 +114,8 @@ class TestEnvironment(Mocking):
         strict: bool = True,
         store: Storage = "memory",
         journal: str | PathLike[str] | MemoryJournal | None = None,
+        replay: bool = True,
+        replay_hash_seeds: Iterable[int] = (),
         **options: Unpack[RuntimeOptions],
     ) -> None:
         """Check the declarations; nothing is opened yet.
@@ -127,6 +130,9 @@ class TestEnvironment(Mocking):
                 ActivityNotMockedError.
             store: Where the journal is, when no ``journal`` is given: ``memory`` or ``lmdb``.
             journal: Directory of a journal that is to stay, or one in memory that a test has made.
+            replay: Replay the histories of all runs at the end; code that does not repeat one fails the test.
+            replay_hash_seeds: Replay them also in other processes, under these values of ``PYTHONHASHSEED``; the
+                workflows must then be importable by name.
             **options: See ``RuntimeOptions``.
 
         Raises:
@@ -144,6 +150,8 @@ class TestEnvironment(Mocking):
         self._options = options
         self._seed = seed
         self._is_strict = strict
+        self._hash_seeds = list(replay_hash_seeds)
+        self._replays = replay
         self._store = store
         self._journal: str | PathLike[str] | MemoryJournal | None = journal
         self._later = VirtualLater(self.clock)
@@ -229,6 +237,8 @@ class TestEnvironment(Mocking):
                     raise fault
                 for check in self._checks:
                     await check()
+                if self._replays:
+                    await replay_at_end(self._runtime, self._workflows, self._mocks.faked, self._hash_seeds)
         finally:
             await driver.stop()
             try:

@@ -181,6 +181,7 @@ class Mocks:
         self._workflows: Mapping[str, WorkflowDefinition] = {}
         self._classes: dict[Any, WorkflowDefinition] = {}
         self._real: dict[_Mock[Any], WorkflowDefinition | None] = {}
+        self.faked: set[str] = set()  # workflow types that were ever faked
 
     def use(self, registry: Registry, converter: PayloadConverter) -> None:
         """Put all of them into the registry of a new runtime."""
@@ -241,6 +242,7 @@ class Mocks:
         assert mock._definition is not None
         registry.activities[mock._definition.name] = mock._definition
         if isinstance(mock, WorkflowMock):
+            self.faked.add(mock.name)
             real = self._real[mock]
             made = workflow_standing_for(real, mock.name, mock._definition.name)
             registry.workflows[mock.name] = made

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from everact import activity, workflow
-from everact.exceptions import ResultTimeoutError
+from everact.exceptions import ReplayFailedError, ResultTimeoutError
 from everact.interceptors import ClientOutboundInterceptor, Interceptor
 from everact.testing import NoProgressError, TestEnvironment
 
@@ -163,3 +163,58 @@ async def test_time_passes_for_calls_through_interceptors():
         assert await handle.query(Talks.said) == "tee"
         assert await handle.result() == "tee"
     assert seen == ["query", "result"]
+
+
+@workflow.defn
+class Fickle:
+    @workflow.run
+    async def run(self) -> None:
+        if not turns:
+            await charge(1)
+        await workflow.sleep(1)
+
+
+turns: list[int] = []
+
+
+async def test_code_that_does_not_repeat_its_histories_fails_the_test():
+    turns.clear()
+    with pytest.raises(ReplayFailedError) as caught:
+        async with TestEnvironment(workflows=[Fickle, Sleeps], activities=[charge]) as env:
+            await env.execute(Sleeps, 1, 1.0)
+            await env.execute(Fickle, id="fickle")
+            turns.append(1)
+    text = str(caught.value)
+    assert "fickle" in text
+    assert "test_environment.py" in text
+    turns.clear()
+    async with TestEnvironment(workflows=[Fickle], activities=[charge], replay=False) as env:
+        await env.execute(Fickle)
+        turns.append(1)
+
+
+@workflow.defn
+class OfSets:
+    @workflow.run
+    async def run(self) -> None:
+        for name in {"one", "three", "eleven", "twenty-one"}:
+            if "n" in name:
+                await charge(1)
+            else:
+                await workflow.sleep(1)
+
+
+async def test_histories_are_replayed_under_other_hash_seeds():
+    with pytest.raises(ReplayFailedError, match="under PYTHONHASHSEED="):
+        async with TestEnvironment(
+            workflows=[OfSets], activities=[charge], replay_hash_seeds=range(4), guard="off"
+        ) as env:
+            await env.execute(OfSets)
+
+
+async def test_fakes_and_open_runs_are_replayed():
+    async with TestEnvironment(workflows=[Sleeps, Fickle]) as env:
+        with env.mock_activity(charge, returns=1):
+            await env.execute(Fickle)
+        await env.spawn(Sleeps, 5, 3600.0)
+        await env.sleep(2 * 3600)

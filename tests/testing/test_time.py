@@ -224,7 +224,7 @@ async def test_run_limits_delays_schedules_and_retries_of_runs_are_virtual():
             return "tick"
 
     ticked = []
-    async with TestEnvironment(workflows=[Sleeps, Ticks]) as env:
+    async with TestEnvironment(workflows=[Sleeps, Ticks], replay=False) as env:
         handle = await env.spawn(Sleeps, 7200.0, run_timeout=3600)
         with pytest.raises(WorkflowFailedError) as caught:
             await handle.result()

@@ -74,7 +74,7 @@ async def mocks() -> None:
         assert_type(
             env.mock_activity(weigh, side_effect=[1.0, ValueError("x")], delay=1), ActivityMock[float]
         )
-        env.mock_activity(charge, side_effect=lambda order, cents: "x", heartbeats=[1, (2, 3)])
+        env.mock_activity(charge, side_effect=charge, heartbeats=[1, (2, 3)])
         env.mock_activity(Shop.refund, returns=True)
         env.mock_activity("pack", returns=5, delay=timedelta(days=1))
         with env.mock_activity(charge, raises=ConnectionError("busy")) as busy:

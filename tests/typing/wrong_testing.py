@@ -25,9 +25,9 @@ async def runs(env: TestEnvironment) -> None:
     TestEnvironment(gaurd="strict")  # type: ignore[call-arg]
     TestEnvironment([Orders])  # type: ignore[call-arg]
     await env.spawn(Orders, 5)  # type: ignore[arg-type]
-    await env.execute(Orders)  # type: ignore[call-arg]
+    await env.execute(Orders)  # type: ignore[arg-type, call-arg]
     await env.sleep("1 day")  # type: ignore[arg-type]
-    await env.advance(timedelta(days=1), 5)  # type: ignore[arg-type]
+    await env.advance(timedelta(days=1), 5)  # type: ignore[arg-type, call-arg]
     await env.until(True)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,56 @@
+"""The replay at the end of a test environment: what its runs have decided, their code decides again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..actors.addresses import Address
+from ..actors.dynamic import UndeclaredActivities
+from .replayer import Replayer
+
+if TYPE_CHECKING:
+    from ..actors.handles import History
+    from ..actors.runtime import Runtime
+
+#: So many runs of an environment are replayed, the newest ones.
+MOST = 1_000
+
+
+async def replay_at_end(
+    runtime: Runtime, workflows: Iterable[type[Any]], faked: Collection[str], hash_seeds: Iterable[int]
+) -> None:
+    """Replay the histories of an environment's runs.
+
+    Args:
+        runtime: Still open.
+        workflows: The declared classes.
+        faked: Workflow types that were faked: there is no code to replay.
+        hash_seeds: As of ``Replayer``.
+
+    Raises:
+        ReplayFailedError: The code of a run does not repeat its history.
+        ValueError: There are hash seeds, and something cannot be imported by another process.
+    """
+    known = runtime._registry.workflows
+    histories: list[History] = []
+    async for run in runtime.list_workflows():
+        if len(histories) == MOST:
+            break
+        # Why a held run cannot be replayed is known.
+        if run.workflow_type in known and run.workflow_type not in faked and run.status != "held":
+            address = str(Address(runtime.name, run.workflow_id, run.run_id))
+            histories.append(await runtime.ref(address).fetch_history())
+    if not histories:
+        return
+    seeds = list(hash_seeds)
+    replayer = Replayer(
+        workflows=workflows,
+        guard="off",  # the runtime has checked the classes, and guards its turns
+        interceptors=runtime._interceptors,
+        hash_seeds=seeds,
+    )
+    replayer._registry = runtime._registry
+    replayer._converter = runtime._converter
+    replayer._activities = UndeclaredActivities(runtime._registry.activities)
+    replayer.replay_many(histories)
