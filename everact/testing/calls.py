@@ -45,7 +45,7 @@ class WaitingMessenger:
 
     def _request_id(self, given: str | None) -> str | None:
         """That of a message, which is applied once however often it is sent."""
-        if given is not None or self._lives.plan.at is None:
+        if given is not None or not self._lives.plan.is_expected:
             return given
         return random_id()
 

@@ -43,13 +43,14 @@ class VirtualClock:
         if self._start < 0:
             raise ValueError(f"start_time must not be before 1970, but is {start}")
         self.elapsed = 0
+        self._stepped = 0
 
     def __repr__(self) -> str:
         return f"<VirtualClock {self.now():%Y-%m-%d %H:%M:%S.%f}>"
 
     def wall(self) -> int:
         """Microseconds since the epoch."""
-        return self._start + self.elapsed
+        return self._start + self.elapsed + self._stepped
 
     def steady(self) -> float:
         """Seconds."""
@@ -64,6 +65,16 @@ class VirtualClock:
         if microseconds < 0:
             raise ValueError(f"time does not go back, by {-microseconds} microseconds")
         self.elapsed += microseconds
+
+    def step(self, microseconds: int) -> None:
+        """Somebody sets the wall clock forward, or back; no time passes.
+
+        Raises:
+            ValueError: It would show a time before 1970.
+        """
+        if self.wall() + microseconds < 0:
+            raise ValueError("the wall clock cannot be set to a time before 1970")
+        self._stepped += microseconds
 
     def elapsed_at(self, steady: float) -> int:
         """What ``elapsed`` will be at a time of the steady clock, rounded up."""

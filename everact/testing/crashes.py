@@ -8,6 +8,7 @@ repeats what it has no answer to, under the same request id.
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 
 from ..actors.errors import RuntimeClosedError
 from ..actors.shard import Shard
+from ..journal.errors import CommitUnknownError
 from ..journal.fault_points import FAULT_POINTS, watched
 from ..journal.writer import settle
 
@@ -26,6 +28,8 @@ T = TypeVar("T")
 _OPENING = frozenset(
     point for point in FAULT_POINTS if point.startswith(("journal.open.", "recovery.", "rewrite."))
 )
+#: Before a call is made again whose commit has failed, in seconds.
+PAUSE = 0.1
 #: Where an environment can die.
 CRASH_POINTS = tuple(point for point in FAULT_POINTS if point not in _OPENING)
 
@@ -58,6 +62,29 @@ class Plan:
         self.passes: Counter[str] = Counter()
         self.at = at
         self.has_happened = False
+        self._failing: set[tuple[str, int]] = set()
+        self._fails = False
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether calls are made so that they can be repeated."""
+        return self.at is not None or self._fails
+
+    def fail(self, count: int, *, is_written: bool) -> None:
+        """Let the ``count``-th commit from now on fail, before it is written or behind that."""
+        point = "journal.commit.after" if is_written else "journal.commit.before"
+        self._failing.add((point, self.passes[point] + count))
+        self._fails = True
+
+    def check(self, point: str) -> None:
+        """Count a pass.
+
+        Raises:
+            OSError: A commit fails here.
+        """
+        self.passes[point] += 1
+        if (point, self.passes[point]) in self._failing:
+            raise OSError(errno.EIO, "the test lets this commit fail")
 
     def choices(self, patterns: tuple[str, ...], limit: int) -> list[tuple[str, int]]:
         """Every pass of the points that a pattern names; ``limit`` of them at most, evenly spread."""
@@ -99,6 +126,7 @@ class Lives:
         shard: Callable[[], Shard | None],
         bury: Callable[[], Awaitable[None]],
         come_back: Callable[[], Awaitable[None]],
+        pause: Callable[[], Awaitable[None]],
     ) -> None:
         """Begin.
 
@@ -106,10 +134,12 @@ class Lives:
             shard: Of the present life.
             bury: Leaves the dead runtime.
             come_back: Opens another one.
+            pause: Waits for a moment by the environment's clock.
         """
         self._shard = shard
         self._bury = bury
         self._come_back = come_back
+        self._pause = pause
         self._is_buried = True
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -155,7 +185,7 @@ class Lives:
         if point in _OPENING:
             return
         plan = self.plan
-        plan.passes[point] += 1
+        plan.check(point)
         if plan.at is not None and not plan.has_happened and plan.at == (point, plan.passes[point]):
             plan.has_happened = True
             self.die()
@@ -202,7 +232,11 @@ class Lives:
         while True:
             life = self.crashes
             try:
-                return await (call() if self.plan.at is None else self._unless_dead(call))
+                return await (self._unless_dead(call) if self.plan.is_expected else call())
+            except CommitUnknownError:
+                if not self.plan.is_expected:
+                    raise
+                await self._pause()  # the runtime does not take it before its next try
             except BaseException:
                 task = asyncio.current_task()
                 if (life == self.crashes and not self._is_dead) or (task is not None and task.cancelling()):

@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +33,7 @@ from ..journal.store import JournalStore
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from .calls import WaitingMessenger
 from .clock import START, VirtualClock, VirtualLater, VirtualLooks
-from .crashes import Lives, check_point
+from .crashes import PAUSE, Lives, check_point
 from .driver import Call, TimeDriver
 from .end_replay import replay_at_end
 from .errors import ActivityNotMockedError
@@ -192,7 +193,7 @@ class TestEnvironment(Mocking):
             fault=self._fault,
             is_automatic=self._is_automatic,
         )
-        self._lives = Lives(self._shard, self._leave, self._come_back)
+        self._lives = Lives(self._shard, self._leave, self._come_back, partial(self.sleep, PAUSE))
         self._calls = WaitingMessenger(self._driver, self._lives)
         try:
             await self._open()
@@ -276,6 +277,32 @@ class TestEnvironment(Mocking):
         plan = self._lives.plan
         plan.at = (point, plan.passes[point] + positive_count("count", count))
         plan.has_happened = False
+
+    def fail_commit(self, *, count: int = 1, written: bool = False) -> None:
+        """Let a commit fail, as one whose disk has an error; the runtime begins again from its journal.
+
+        Args:
+            count: Which commit from now on; 1 is the next one.
+            written: It is on disk nevertheless: what it has become is unknown to the runtime, as to a caller.
+
+        Raises:
+            ValueError: ``count`` is not positive.
+        """
+        self._active_driver()
+        self._lives.plan.fail(positive_count("count", count), is_written=written)
+
+    def step_clock(self, duration: timedelta | float) -> None:
+        """Set the wall clock forward, or back by a negative duration; no time passes.
+
+        Args:
+            duration: A timedelta or seconds.
+
+        Raises:
+            ValueError: It would show a time before 1970.
+        """
+        delta = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
+        self.clock.step(delta // timedelta(microseconds=1))
+        self._active_driver().stir()
 
     @property
     def crashes(self) -> int:
@@ -385,7 +412,7 @@ class TestEnvironment(Mocking):
     ) -> WorkflowHandle[Any, Any]: ...
     async def spawn(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         """Start a workflow; as of ``Runtime.spawn``."""
-        if self._lives.plan.at is None:
+        if not self._lives.plan.is_expected:
             return await self._runtime.spawn(workflow, *args, **options)
         await self._lives.alive()
         new_id = self._shard().new_id
@@ -405,7 +432,7 @@ class TestEnvironment(Mocking):
     async def execute(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
     async def execute(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         """Start a workflow and wait for its result; as of ``Runtime.execute``."""
-        if self._lives.plan.at is None:
+        if not self._lives.plan.is_expected:
             return await self._runtime.execute(workflow, *args, **options)
         handle = await self.spawn(workflow, *args, **options)
         return await handle.result()

@@ -206,3 +206,43 @@ def test_what_a_marked_test_says(tmp_path):
     assert "test_no_point passes none of the points nowhere.*" in said
     assert "crash_everywhere has no crash 'nowhere:1'; write 'point:pass', with one of journal.commit" in said
     assert "crash_everywhere's limit is a number of crashes, 1 or more, not 0" in said
+
+
+@pytest.mark.parametrize("written", [False, True])
+async def test_commits_that_fail_lose_nothing_and_apply_nothing_twice(written):
+    for count in range(1, 12):
+        done.clear()
+        async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
+            env.fail_commit(count=count, written=written)
+            handle = await env.spawn(Order, "tea")
+            for number in range(3):
+                await handle.signal(Order.approve, number)
+            assert await handle.execute_update(Order.note, "hot") == 1
+            assert await handle.result() == ["paid tea", "0", "1", "2", "hot"]
+        assert len(done) == 1
+
+
+async def test_a_commit_fails_once_and_all_of_them_where_many_are_told_to():
+    async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
+        for count in range(1, 6):
+            env.fail_commit(count=count)
+        handle = await env.spawn(Order, "tea", id="order")
+        assert (await handle.describe()).status == "running"
+        with pytest.raises(ValueError, match="count"):
+            env.fail_commit(count=0)
+
+
+@pytest.mark.parametrize("step", [-1800, 1800, 0])
+async def test_the_wall_clock_jumps(step):
+    async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
+        begun = env.now()
+        handle = await env.spawn(Order, "tea")
+        for number in range(3):
+            await handle.signal(Order.approve, number)
+        await env.sleep(60)
+        env.step_clock(step)
+        await handle.result()
+        assert env.now() - begun == timedelta(days=1)  # by the wall clock
+        assert env.clock.elapsed / 1_000_000 == 86_400 - step
+        with pytest.raises(ValueError, match="before 1970"):
+            env.step_clock(timedelta(days=-30_000))

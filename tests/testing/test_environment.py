@@ -197,7 +197,8 @@ async def test_code_that_does_not_repeat_its_histories_fails_the_test():
 class OfSets:
     @workflow.run
     async def run(self) -> None:
-        for name in {"one", "three", "eleven", "twenty-one"}:
+        names = {"one", "three", "eleven", "twenty-one"}
+        for name in names:
             if "n" in name:
                 await charge(1)
             else:
