@@ -110,7 +110,7 @@ class ActivityPool:
         self._loop = loop
         self._clock = clock
         self.converter = converter
-        self._ended = ended
+        self.ended = ended
         self.runtime = runtime
         self.leaving = Notice(loop)
         self._coder = coder
@@ -365,7 +365,7 @@ class ActivityPool:
         attempt.ended = True
         self.deadlines.stop(attempt)
         fault_point("activity.result.before")
-        self._ended(attempt, outcome)
+        self.ended(attempt, outcome)
 
     def _next(self) -> None:
         """Slots have become free."""

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -49,54 +49,54 @@ def check_point(point: str) -> str:
     return point
 
 
+#: What else can go wrong: a commit that is not written, one that is and says it is not, a message that comes twice, one
+#: that comes a moment later, a result of an activity that does.
+OTHER_FAULTS = ("commit.fails", "commit.unknown", "message.repeated", "message.delayed", "result.late")
+#: A fault, or a point to die at, and its pass, from 1.
+Fault = tuple[str, int]
+
+
 class Plan:
-    """Where the environments of one run of a test die, and where they could have.
+    """What goes wrong in one run of a test, and what could have.
 
     Attributes:
-        passes: How often each point was passed.
-        at: The point and its pass, from 1; None only counts.
-        has_happened: The environment has died there.
+        passes: How often each point was passed, and each message sent, each commit made.
+        faults: What goes wrong.
+        happened: What has.
     """
 
-    def __init__(self, at: tuple[str, int] | None = None) -> None:
+    def __init__(self, faults: Iterable[Fault] = ()) -> None:
         self.passes: Counter[str] = Counter()
-        self.at = at
-        self.has_happened = False
-        self._failing: set[tuple[str, int]] = set()
-        self._fails = False
+        self.faults = set(faults)
+        self.happened: list[Fault] = []
 
     @property
     def is_expected(self) -> bool:
         """Whether calls are made so that they can be repeated."""
-        return self.at is not None or self._fails
+        return bool(self.faults)
 
-    def fail(self, count: int, *, is_written: bool) -> None:
-        """Let the ``count``-th commit from now on fail, before it is written or behind that."""
-        point = "journal.commit.after" if is_written else "journal.commit.before"
-        self._failing.add((point, self.passes[point] + count))
-        self._fails = True
+    def add(self, kind: str, count: int) -> None:
+        """Let it go wrong at the ``count``-th pass from now on."""
+        self.faults.add((kind, self.passes[kind] + count))
 
-    def check(self, point: str) -> None:
-        """Count a pass.
+    def passed(self, kind: str) -> bool:
+        """Count a pass; returns whether it goes wrong."""
+        self.passes[kind] += 1
+        fault = kind, self.passes[kind]
+        if fault not in self.faults:
+            return False
+        self.happened.append(fault)
+        return True
 
-        Raises:
-            OSError: A commit fails here.
-        """
-        self.passes[point] += 1
-        if (point, self.passes[point]) in self._failing:
-            raise OSError(errno.EIO, "the test lets this commit fail")
-
-    def choices(self, patterns: tuple[str, ...], limit: int) -> list[tuple[str, int]]:
-        """Every pass of the points that a pattern names; ``limit`` of them at most, evenly spread."""
-        found = [
-            (point, number)
-            for point in CRASH_POINTS
-            if any(fnmatchcase(point, pattern) for pattern in patterns)
-            for number in range(1, self.passes[point] + 1)
+    def choices(self, patterns: Iterable[str]) -> list[Fault]:
+        """Everything that a pattern names and that could have gone wrong."""
+        wanted = list(patterns)
+        return [
+            (kind, number)
+            for kind in (*CRASH_POINTS, *OTHER_FAULTS)
+            if any(fnmatchcase(kind, pattern) for pattern in wanted)
+            for number in range(1, self.passes[kind] + 1)
         ]
-        if len(found) <= limit:
-            return found
-        return [found[index * len(found) // limit] for index in range(limit)]
 
 
 #: Of the test that runs; ``crash_everywhere`` sets it.
@@ -185,11 +185,13 @@ class Lives:
         if point in _OPENING:
             return
         plan = self.plan
-        plan.check(point)
-        if plan.at is not None and not plan.has_happened and plan.at == (point, plan.passes[point]):
-            plan.has_happened = True
+        if plan.passed(point):
             self.die()
             raise SimulatedCrashError(point)
+        if (point == "journal.commit.before" and plan.passed("commit.fails")) or (
+            point == "journal.commit.after" and plan.passed("commit.unknown")
+        ):
+            raise OSError(errno.EIO, "the test lets this commit fail")
 
     def die(self) -> None:
         """End this life here; the next one begins as soon as the loop gets to it."""
@@ -242,6 +244,15 @@ class Lives:
                 if (life == self.crashes and not self._is_dead) or (task is not None and task.cancelling()):
                     raise
             await self.alive()
+
+    async def send(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Send a message, through crashes; perhaps a moment later, perhaps twice."""
+        if self.plan.passed("message.delayed"):
+            await self._pause()
+        answer = await self.through(call)
+        if self.plan.passed("message.repeated"):
+            await self.through(call)
+        return answer
 
     async def _unless_dead(self, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call; where the runtime dies before it answers, it never will.

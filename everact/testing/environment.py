@@ -17,6 +17,8 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
+from ..actors.activity_pool import Ended
+from ..actors.attempts import Attempt
 from ..actors.handles import WorkflowHandle
 from ..actors.interceptors import Interceptor
 from ..actors.options import StartOptions, WatchdogLimits, microseconds, positive_count
@@ -225,6 +227,7 @@ class TestEnvironment(Mocking):
         shard.new_id = lambda: f"{ids.getrandbits(128):032x}"
         shard.dispatcher.jitter = random.Random(f"{self._seed}/jitter")  # noqa: S311
         shard.dispatcher.pool.slot_freed = driver.stir
+        shard.dispatcher.pool.ended = partial(self._ended, shard.dispatcher.attempt_ended)
         driver.stir()
 
     async def __aexit__(
@@ -246,6 +249,13 @@ class TestEnvironment(Mocking):
                 await self._runtime.__aexit__(kind, error, trace)
             finally:
                 await self._folders.aclose()
+
+    def _ended(self, take: Ended, attempt: Attempt, outcome: Any) -> None:
+        """An activity has ended; perhaps its result comes a moment later."""
+        if self._lives.plan.passed("result.late"):
+            self._later.call_later(PAUSE, take, attempt, outcome)
+        else:
+            take(attempt, outcome)
 
     async def restart(self) -> None:
         """Leave the runtime and start another one on the same journal, as a process that is stopped and started.
@@ -273,10 +283,7 @@ class TestEnvironment(Mocking):
             ValueError: There is no such point.
         """
         self._active_driver()
-        check_point(point)
-        plan = self._lives.plan
-        plan.at = (point, plan.passes[point] + positive_count("count", count))
-        plan.has_happened = False
+        self._lives.plan.add(check_point(point), positive_count("count", count))
 
     def fail_commit(self, *, count: int = 1, written: bool = False) -> None:
         """Let a commit fail, as one whose disk has an error; the runtime begins again from its journal.
@@ -289,7 +296,8 @@ class TestEnvironment(Mocking):
             ValueError: ``count`` is not positive.
         """
         self._active_driver()
-        self._lives.plan.fail(positive_count("count", count), is_written=written)
+        kind = "commit.unknown" if written else "commit.fails"
+        self._lives.plan.add(kind, positive_count("count", count))
 
     def step_clock(self, duration: timedelta | float) -> None:
         """Set the wall clock forward, or back by a negative duration; no time passes.
@@ -418,7 +426,7 @@ class TestEnvironment(Mocking):
         new_id = self._shard().new_id
         options.setdefault("id", new_id())
         options.setdefault("request_id", new_id())
-        return await self._lives.through(lambda: self._runtime.spawn(workflow, *args, **options))
+        return await self._lives.send(lambda: self._runtime.spawn(workflow, *args, **options))
 
     @overload
     async def execute(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from .activity_environment import ActivityEnvironment
-from .crash_everywhere import crash_everywhere
 from .environment import TestEnvironment
+from .marked_tests import marked
 
 __all__ = ["everact_activity_env", "everact_env", "everact_options", "pytest_addoption"]
 
@@ -30,6 +30,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known."""
     config.addinivalue_line(
         "markers",
+        "chaos(seeds=20, count=4, faults=None): run the test once, then once for each seed with so many faults: "
+        "crashes, failed commits, messages that come twice or late, late results",
+    )
+    config.addinivalue_line(
+        "markers",
         "crash_everywhere(points='*', limit=200): run the test once, then once for each fault point that its "
         "TestEnvironment passes, which dies there and goes on",
     )
@@ -38,9 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Let a marked test be run many times; how it is run stays as it is."""
-    mark = item.get_closest_marker("crash_everywhere")
-    if mark is not None:
-        item.runtest = crash_everywhere(item, mark)  # type: ignore[method-assign]
+    instead = marked(item)
+    if instead is not None:
+        item.runtest = instead  # type: ignore[method-assign]
 
 
 @pytest.fixture

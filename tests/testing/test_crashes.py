@@ -1,6 +1,7 @@
 """Environments that die at fault points, and go on: what holds through it, and what is found out."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from datetime import timedelta
@@ -74,7 +75,7 @@ async def order(store="memory", keyed=True):
         noted = await handle.start_update(Order.note, "sweet")
         assert await noted.result() == 2
         assert await handle.result() == ["paid tea", "0", "1", "2", "hot", "sweet"]
-        assert [run.status for run in await env.runtime.list_workflows()] == ["completed"]
+        assert (await handle.describe()).status == "completed"
         return env.crashes
 
 
@@ -90,6 +91,18 @@ async def test_also_with_a_journal_on_disk():
     assert len(done) == 1
 
 
+@pytest.mark.chaos(seeds=40)
+async def test_faults_of_all_kinds_at_a_time():
+    await order()
+    assert len(done) == 1
+
+
+@pytest.mark.chaos(seeds=range(5), count=2)
+async def test_faults_on_disk():
+    await order("lmdb")
+    assert len(done) == 1
+
+
 @pytest.mark.crash_everywhere(limit=30)
 def test_a_test_that_is_a_plain_function():
     asyncio.run(order())
@@ -100,15 +113,15 @@ async def test_all_points_of_an_order_are_passed_and_each_crash_happens():
     with planned(count):
         assert await order() == 0
     assert {"journal.commit.before", "activity.start.before", "message.ack.before"} <= set(count.passes)
-    plan = Plan(("journal.commit.after", 2))
+    plan = Plan([("journal.commit.after", 2)])
     with planned(plan):
         assert await order() == 1
-    assert plan.has_happened
+    assert plan.happened
 
 
 async def test_an_activity_that_is_not_idempotent_is_found_out():
     """It was done, and died before its result was durable: it is done again."""
-    with planned(Plan(("activity.result.before", 1))):
+    with planned(Plan([("activity.result.before", 1)])):
         await order(keyed=False)
     assert done == ["tea", "tea"]
 
@@ -189,6 +202,49 @@ def test_no_such_point():
 @pytest.mark.crash_everywhere(limit=0)
 def test_no_limit():
     pass
+
+
+@workflow.defn
+class Counts:
+    def __init__(self):
+        self.count = 0
+
+    @workflow.run
+    async def run(self) -> int:
+        await workflow.sleep(60)
+        return self.count
+
+    @workflow.signal
+    def add(self) -> None:
+        self.count += 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.chaos
+async def test_chance():
+    done.clear()
+    async with TestEnvironment(workflows=[Counts, Order], activities=[careless]) as env:
+        handle = await env.spawn(Counts)
+        await handle.signal(Counts.add)
+        await env.execute(Order)
+        assert await handle.result() == 1
+    assert len(done) == 1
+
+
+@pytest.mark.chaos(faults=["message.lost:1"])
+def test_no_such_fault():
+    pass
+
+
+@pytest.mark.chaos
+def test_nothing_to_go_wrong():
+    pass
+
+
+@pytest.mark.chaos
+@pytest.mark.crash_everywhere
+def test_both():
+    pass
 """
 
 
@@ -198,14 +254,21 @@ def test_what_a_marked_test_says(tmp_path):
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     said = ended.stdout
-    assert "4 failed" in said
+    assert "8 failed" in said
     assert (
         "with a crash at pass 1 of activity.result.before; only this one: "
         '@pytest.mark.crash_everywhere(points="activity.result.before:1")'
     ) in said
     assert "test_no_point passes none of the points nowhere.*" in said
-    assert "crash_everywhere has no crash 'nowhere:1'; write 'point:pass', with one of journal.commit" in said
-    assert "crash_everywhere's limit is a number of crashes, 1 or more, not 0" in said
+    assert "there is no fault 'nowhere:1'; write 'name:pass', with one of journal.commit.before" in said
+    assert re.search(
+        r"with these faults; only these: @pytest.mark.chaos\(faults=\['[a-z.]+:\d+'\]\)", said
+    ), said
+    assert "there is no fault 'message.lost:1'; write 'name:pass', with one of" in said
+    assert "message.repeated" in said
+    assert "has no TestEnvironment in which something could go wrong" in said
+    assert "has both crash_everywhere and chaos: make it two tests" in said
+    assert "crash_everywhere's limit is a number, 1 or more, not 0" in said
 
 
 @pytest.mark.parametrize("written", [False, True])
