@@ -10,7 +10,7 @@ from ..actors.dynamic import UndeclaredActivities
 from .replayer import Replayer
 
 if TYPE_CHECKING:
-    from ..actors.handles import History
+    from ..actors.descriptions import History
     from ..actors.runtime import Runtime
 
 #: So many runs of an environment are replayed, the newest ones.

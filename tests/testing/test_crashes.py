@@ -262,7 +262,7 @@ def test_what_a_marked_test_says(tmp_path):
     assert "test_no_point passes none of the points nowhere.*" in said
     assert "there is no fault 'nowhere:1'; write 'name:pass', with one of journal.commit.before" in said
     assert re.search(
-        r"with these faults; only these: @pytest.mark.chaos\(faults=\['[a-z.]+:\d+'\]\)", said
+        r"with these faults; only these: @pytest.mark.chaos\(faults=\[('[a-z.]+:\d+'(, )?)+\]\)", said
     ), said
     assert "there is no fault 'message.lost:1'; write 'name:pass', with one of" in said
     assert "message.repeated" in said
