@@ -74,6 +74,7 @@ INTERNAL = {
     "ContinueAsNewError",  # control flow: in everact.workflow
     "WorkflowCrashedError",
     "PausedError",
+    "SimulatedCrashError",  # of the test kit: ends the code that an environment dies in
     "Trouble",
     "TurnAborted",
     "TurnBroken",

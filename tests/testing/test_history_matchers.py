@@ -115,6 +115,7 @@ async def test_events_in_order(order):
         ),
     ],
     ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 async def test_what_fields_mean(order, right, wrong):
     assert_history(order).has(right).never(wrong)
