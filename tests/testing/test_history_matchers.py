@@ -114,7 +114,6 @@ async def test_events_in_order(order):
             EventMatcher("TimerStarted", duration=lambda n: n > 1000),
         ),
     ],
-    ids=repr,
     ids=lambda value: type(value).__name__,
 )
 async def test_what_fields_mean(order, right, wrong):
