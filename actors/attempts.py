@@ -41,6 +41,7 @@ class Attempt:
         interrupt: The way into its code there.
         started_at: When it got its slot, microseconds; 0 while it waits for one.
         last_beat: When its last heartbeat came, on the steady clock.
+        spared_at: The heartbeat behind which it got more time, because the loop was kept from its work.
         details: What its heartbeats have said last; at first, those of the attempts before.
         noted: What of that the journal has been told.
         note_after: The journal is not told again before this, on the steady clock.
@@ -72,6 +73,7 @@ class Attempt:
         "scheduled",
         "scheduled_at",
         "slot",
+        "spared_at",
         "started_at",
         "task",
         "worker",
@@ -90,7 +92,7 @@ class Attempt:
         self.worker: object = None
         self.interrupt: ThreadInterrupt | None = None
         self.started_at = 0
-        self.last_beat = 0.0
+        self.last_beat = self.spared_at = 0.0
         self.details = self.noted = self.earlier = pending.details
         self.note_after = 0.0
         self.last_failure = pending.last_failure

@@ -22,6 +22,8 @@ NOTE_INTERVAL = 10.0
 _SMALL = 1024
 #: A loop that comes to its timers later than this was kept from its work, in seconds.
 STALL = 0.25
+#: One that is later than this may have been kept for much longer: the timer fell due near the end of that.
+LATE = 0.01
 
 
 class HeartbeatWatch:
@@ -79,15 +81,24 @@ class HeartbeatWatch:
                 if attempt.ended or limits is None:
                     continue
                 deadline = attempt.last_beat + limits.heartbeat / 1_000_000
-                if deadline <= now and stall > STALL and attempt.worker is None:
+                if deadline <= now and attempt.worker is None and self._was_kept(attempt, stall):
                     # The loop stood still, and so did all that runs on it: nobody could send one (R19).
-                    deadline = now + min(stall, limits.heartbeat / 1_000_000)
+                    deadline = now + min(max(stall, STALL), limits.heartbeat / 1_000_000)
                 if deadline > now:
                     self._push(attempt, deadline)
                 else:
                     self._expired(attempt)
         finally:
             self._wait()
+
+    def _was_kept(self, attempt: Attempt, stall: float) -> bool:
+        """Whether the attempt gets more time; for a short delay once per silence, or a busy loop had no limits."""
+        if stall > STALL:
+            return True
+        if stall <= LATE or attempt.spared_at == attempt.last_beat:
+            return False
+        attempt.spared_at = attempt.last_beat
+        return True
 
     def _push(self, attempt: Attempt, deadline: float) -> None:
         heapq.heappush(self._heap, (deadline, next(self._order), attempt))

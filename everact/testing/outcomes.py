@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from ..actors.activity import ActivityInfo, heartbeat
 from ..actors.call_codec import CallCodec
 from ..actors.definitions import ActivityDefinition
+from ..actors.dynamic import DynamicCodec
 from ..actors.errors import ApplicationError
 from ..actors.options import microseconds
 from ..journal.payloads import PayloadConverter
@@ -174,6 +175,8 @@ def _error(given: Raises) -> BaseException:
 
 
 def _check_signature(code: Callable[..., Any], codec: CallCodec, what: str) -> None:
+    if isinstance(codec, DynamicCodec):  # what it is called with, nobody has declared
+        return
     try:
         signature = inspect.signature(code)
     except (TypeError, ValueError):  # a function of C that does not say

@@ -169,6 +169,19 @@ async def test_by_name_by_code_and_by_method():
         assert (join.call_count, refund.calls[0].args) == (1, ("o-1",))
 
 
+async def test_a_function_of_any_arguments_may_answer_for_a_name_that_nobody_has_declared():
+    @workflow.defn
+    class TwoCalls:
+        @workflow.run
+        async def run(self) -> list[object]:
+            first = await workflow.execute_activity("unknown", 1)
+            return [first, await workflow.execute_activity("unknown", 2, 3)]
+
+    async with TestEnvironment(workflows=[TwoCalls]) as env:
+        env.mock_activity("unknown", side_effect=lambda first, second=10: first + second)
+        assert await env.execute(TwoCalls) == [11, 5]
+
+
 async def test_a_block_ends_the_mock_and_the_one_before_is_back():
     async with TestEnvironment(workflows=[ByName]) as env:
         outer = env.mock_activity("join", returns="outer")
