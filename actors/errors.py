@@ -252,7 +252,8 @@ class NondeterminismError(EveractError):
         return (
             f"replay differs from the journal at event {self.event}: the journal has {self.expected}, the code did "
             f"{self.actual} ({self.place}); last in common: {self.last_common}.{moved} The run's code was changed "
-            f"under it, or reads something that replay cannot repeat (clock, randomness, shared module state, files)."
+            f"under it, or reads something that replay cannot repeat (clock, randomness, the order of a set, shared "
+            f"module state, files)."
         )
 
 
