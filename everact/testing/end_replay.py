@@ -37,8 +37,9 @@ async def replay_at_end(
     async for run in runtime.list_workflows():
         if len(histories) == MOST:
             break
-        # Why a held run cannot be replayed is known.
-        if run.workflow_type in known and run.workflow_type not in faked and run.status != "held":
+        # Of a held or quarantined run it is known why its code cannot go on.
+        is_stalled = run.status in {"held", "quarantined"}
+        if run.workflow_type in known and run.workflow_type not in faked and not is_stalled:
             address = str(Address(runtime.name, run.workflow_id, run.run_id))
             histories.append(await runtime.ref(address).fetch_history())
     if not histories:

@@ -294,7 +294,7 @@ class UsesSharedTools:
 async def test_b08_a_run_that_found_the_shared_cache_warm_names_the_missing_step_in_a_cold_process():
     TOOLS.clear()
     async with TestEnvironment(
-        workflows=[UsesSharedTools], activities=[load_tools], guard="off", watchdog=None
+        workflows=[UsesSharedTools], activities=[load_tools], guard="off", watchdog=None, replay=False
     ) as env:
         cold, warm = [await env.spawn(UsesSharedTools, id=name) for name in ("cold", "warm")]
         for handle in (cold, warm):

@@ -174,7 +174,7 @@ started: list[str] = []
 async def test_g04_each_nominal_time_of_a_schedule_is_one_run_where_clocks_change(begin, schedule, expected):
     started.clear()
     at = datetime.fromisoformat(begin).replace(tzinfo=BERLIN).astimezone(UTC)
-    async with TestEnvironment(workflows=[Nightly], start_time=at) as env:
+    async with TestEnvironment(workflows=[Nightly], start_time=at, replay=False) as env:
         await env.spawn(Nightly, id="n", cron_schedule=schedule, time_zone="Europe/Berlin")
         await env.sleep(timedelta(hours=12 + 2 * 24 + 6))
         await env.ref("n").terminate()
