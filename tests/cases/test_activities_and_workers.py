@@ -2,6 +2,9 @@
 
 import asyncio
 import itertools
+import signal
+import subprocess
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -98,6 +101,21 @@ async def test_f04_within_the_grace_time_an_activity_hears_of_the_end_and_finish
         kinds = [event.kind for event in await handle.fetch_history()]
         assert kinds.count("ActivityCompleted") == 1
         assert "AttemptFailed" not in kinds
+
+
+@pytest.mark.parametrize(("grace", "expected"), [(20, ["finished", 0, 1]), (0, ["went on", 7, 1])])
+def test_f04_a_process_that_leaves_on_sigterm_loses_no_attempt(grace, expected, tmp_journal):
+    program = Path(__file__).with_name("leaving_program.py")
+    command = [sys.executable, "-W", "error", program, tmp_journal, str(grace)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout.readline() == '"begun"\n'
+        first.send_signal(signal.SIGTERM)
+        said, _ = first.communicate(timeout=50)
+    assert first.returncode == 0
+    assert said == ""
+    ended, lines, errors = one_life(program, tmp_journal, "20", limit=50)
+    assert ended, errors
+    assert lines == [expected]
 
 
 async def test_f05_a_cancel_reaches_the_function_behind_a_helper_that_sends_heartbeats():
@@ -253,14 +271,14 @@ async def test_f08_waiting_for_a_thread_does_not_count_as_the_time_of_an_attempt
 async def test_f08_a_blocking_call_on_the_loop_is_named_and_harms_no_heartbeats_of_others(caplog):
     blocked, over = threading.Event(), threading.Event()
 
-    @activity.defn(heartbeat_timeout=0.3, retry_policy=ONCE)
+    @activity.defn(heartbeat_timeout=1, retry_policy=ONCE)
     def beats() -> str:
         while not over.is_set():
             activity.heartbeat()
             over.wait(0.01)
         return "alive"
 
-    @activity.defn(heartbeat_timeout=0.3, retry_policy=ONCE)
+    @activity.defn(heartbeat_timeout=1, retry_policy=ONCE)
     async def beats_on_the_loop() -> str:
         while not over.is_set():
             activity.heartbeat()
@@ -270,7 +288,7 @@ async def test_f08_a_blocking_call_on_the_loop_is_named_and_harms_no_heartbeats_
     @activity.defn
     async def blocks() -> None:
         began = time.monotonic()
-        while not caplog.records or time.monotonic() < began + 0.5:  # longer than the others' limit
+        while not caplog.records or time.monotonic() < began + 1.15:  # longer than the others' limit
             time.sleep(0.01)
         blocked.set()
 
