@@ -14,15 +14,6 @@ from everact.exceptions import (
 from everact.journal.memory_store import MemoryJournal
 from everact.testing import Replayer, TestEnvironment
 
-
-async def signal_with_start(env, kind, *args, signal, payload, request_id=None, workflow_id="x"):
-    """Start it unless it runs, and send it a signal."""
-    start_id = request_id and f"start {request_id}"
-    handle = await env.spawn(kind, *args, id=workflow_id, if_running="attach", request_id=start_id)
-    await handle.signal(signal, payload, request_id=request_id)
-    return handle
-
-
 # --- D01
 
 
@@ -91,14 +82,14 @@ async def test_d01_messages_sent_before_any_host_runs_it_find_the_set_up_done(co
 
 
 async def test_d01_signal_with_start_and_early_senders_lose_nothing():
+    async def signal_with_start(number):
+        handle = await env.spawn(Multiplies, 2, id="x", if_running="attach")
+        await handle.signal(Multiplies.multiply, number)
+        return handle
+
     async with TestEnvironment(workflows=[Multiplies]) as env:
         begun = env.now()
-        handles = await asyncio.gather(
-            *(
-                signal_with_start(env, Multiplies, 2, signal=Multiplies.multiply, payload=number)
-                for number in range(3)
-            )
-        )
+        handles = await asyncio.gather(*map(signal_with_start, range(3)))
         assert sorted(await handles[0].result()) == [0, 20, 40]
         assert len({handle.run_id for handle in handles}) == 1
         assert env.now() == begun
