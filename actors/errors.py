@@ -224,6 +224,10 @@ class ProcessDiedError(EveractError):
         )
 
 
+#: What code may read, and should not, that is another time something else.
+UNREPEATABLE = "clock, randomness, the order of a set, shared module state, files"
+
+
 class NondeterminismError(EveractError):
     """Replay did not repeat what the journal holds; the run is held until fitting code arrives.
 
@@ -252,8 +256,7 @@ class NondeterminismError(EveractError):
         return (
             f"replay differs from the journal at event {self.event}: the journal has {self.expected}, the code did "
             f"{self.actual} ({self.place}); last in common: {self.last_common}.{moved} The run's code was changed "
-            f"under it, or reads something that replay cannot repeat (clock, randomness, the order of a set, shared "
-            f"module state, files)."
+            f"under it, or reads something that replay cannot repeat ({UNREPEATABLE})."
         )
 
 

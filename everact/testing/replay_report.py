@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 from ..actors.call_errors import WorkflowNotFoundError
 from ..actors.errors import (
+    UNREPEATABLE,
     ActivityNotRegisteredError,
     NondeterminismError,
     WorkflowNotRegisteredError,
@@ -36,6 +37,10 @@ _KINDS: dict[FailureKind, tuple[str, tuple[type[BaseException], ...]]] = {
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: Passed replays that a text names; failures are always named.
 _NAMED = 20
+#: Below all of them, in a text.
+_CAUSES = (
+    f"Code differs from a history when it was changed, or reads what replay cannot repeat ({UNREPEATABLE})."
+)
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,8 @@ class ReplayReport:
                 continue
             lines.append(f"FAILED, {_KINDS[result.failure.kind][0]}: {result}")
             lines += [f"    {line}" for line in result.failure.lines()]
+        if "nondeterminism" in self.failures_by_kind:
+            lines.append(_CAUSES)
         return "\n".join(lines)
 
     def as_data(self) -> dict[str, Any]:

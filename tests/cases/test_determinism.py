@@ -305,9 +305,9 @@ async def test_b08_a_run_that_found_the_shared_cache_warm_names_the_missing_step
     replayer = Replayer(workflows=[UsesSharedTools], guard="off")
     assert replayer.replay(histories[0]).passed
     TOOLS.clear()
-    report = replayer.replay(histories[1], raise_on_failure=False)
-    assert "load_tools" in report.as_text()
-    assert "shared module state" in report.results[0].failure.message
+    with pytest.raises(ReplayFailedError, match="(?s)load_tools.*shared module state") as caught:
+        replayer.replay(histories[1])
+    assert "shared module state" in caught.value.report.results[0].failure.message
 
 
 def test_b08_the_strict_mode_names_the_line_that_changes_the_shared_cache():
