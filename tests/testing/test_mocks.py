@@ -216,7 +216,7 @@ async def test_a_child_workflow_is_mocked(by_method):
 
 async def test_a_mocked_child_fails_as_a_real_one():
     async with TestEnvironment(workflows=[Parent]) as env:
-        env.mock_workflow(Kid, raises=ApplicationError("no", type="Sick"))
+        env.mock_workflow(Kid, raises=ApplicationError("no", type="Sick"), delay=1)
         with pytest.raises(WorkflowFailedError) as caught:
             await env.execute(Parent)
         child = caught.value.__cause__
