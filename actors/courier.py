@@ -46,6 +46,10 @@ PAUSE = 0.01
 LONG_PAUSE = 0.5
 
 
+#: Before the row of a message that is kept for people only: so it reads as no message.
+HALF_APPLIED = b"half applied "
+
+
 class Courier:
     """Takes in what runs send to runs of this shard; belongs to the loop's thread."""
 
@@ -191,7 +195,10 @@ class Courier:
         except (JournalError, OSError):
             raise
         except Exception as error:  # noqa: BLE001  (undecodable, or ours: the others go on)
-            self._put_aside(message.sequence, row_of(message.run_key, message.body), error, message.run_key)
+            row = row_of(message.run_key, message.body)
+            if workflow_id:  # perhaps a part of it was applied: no start may take it in again
+                row = HALF_APPLIED + row
+            self._put_aside(message.sequence, row, error, message.run_key)
         else:
             self._damaged.discard(workflow_id)
             self._is_taken(message)

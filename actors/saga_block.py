@@ -88,7 +88,11 @@ class SagaBlock:
     @property
     def owes(self) -> bool:
         """Whether there is, or may be, something that it is to undo."""
-        return bool(self._done) or any(step.compensation is not None for step in self._pending)
+        return (
+            (bool(self._done) and self._state != "undone")
+            or any(step.compensation is not None for step in self._pending)
+            or any(not task.done() for task in self._late)
+        )
 
     @property
     def is_abandoned(self) -> bool:
@@ -168,20 +172,28 @@ class SagaBlock:
 
     def _completed_late(self, compensation: Compensation) -> None:
         """Something was done by a task that has outlived the block, which was left with an error: undo it now."""
-        task = self._run.loop.create_task(self._undo_late(compensation), name=f"saga {self._name}")
+        begun: list[bool] = []
+        task = self._run.loop.create_task(self._undo_late(compensation, begun), name=f"saga {self._name}")
         self._late.append(task)
         sagas_of(self._run).blocks[self] = None  # again, until it is undone
 
-    async def _undo_late(self, compensation: Compensation) -> None:
+        def ended(_task: object) -> None:
+            self._late.remove(task)
+            if task.cancelled() and not begun:  # by code that cancels all tasks: it is owed all the same
+                self._completed_late(compensation)
+            elif self._state == "undone":
+                self._forget()
+
+        task.add_done_callback(ended)
+
+    async def _undo_late(self, compensation: Compensation, begun: list[bool]) -> None:
+        begun.append(True)
         active_saga.set(None)
         work = Compensator(self._run, sagas_of(self._run), self._name, 1)
         await work.undo([[compensation]])
         for step, why, error in work.failures:
             text = f"saga {self._name!r} could not undo step {step!r}, which ended when its block had been left: {why}"
             self._run._log(logging.ERROR, text, error)
-        self._late = [task for task in self._late if task is not asyncio.current_task()]
-        if self._state == "undone":
-            self._forget()
 
     # --- the block
 

@@ -461,7 +461,9 @@ class Shard:
         actor.withdraw_attempts()
         self.forget(actor)
         self.passivation.forget(actor)
-        if not is_told or actor.queued:  # whoever was told it hardly asks again, and the journal can say
+        # Whoever was told it hardly asks again, and the journal can say; but mail that is left has to be answered.
+        has_mail = actor.queued or actor.mailbox or actor.early
+        if not is_told or has_mail or (actor.coding is not None and not actor.coding.is_idle):
             self.closed_runs.keep(actor)
 
     def purged(self, key: int) -> None:

@@ -69,6 +69,7 @@ class Plan:
         self.passes: Counter[str] = Counter()
         self.faults = set(faults)
         self.happened: list[Fault] = []
+        self._asked: list[Fault] = []
 
     @property
     def is_expected(self) -> bool:
@@ -77,7 +78,22 @@ class Plan:
 
     def add(self, kind: str, count: int) -> None:
         """Let it go wrong at the ``count``-th pass from now on."""
-        self.faults.add((kind, self.passes[kind] + count))
+        fault = kind, self.passes[kind] + count
+        self.faults.add(fault)
+        self._asked.append(fault)
+
+    def check_asked(self) -> None:
+        """Refuse that what a test has asked for never came.
+
+        Raises:
+            RuntimeError: Names it.
+        """
+        for kind, number in self._asked:
+            if (kind, number) not in self.happened:
+                raise RuntimeError(
+                    f"the test has asked for a fault at pass {number} of {kind}, which was passed "
+                    f"{self.passes[kind]} times"
+                )
 
     def passed(self, kind: str) -> bool:
         """Count a pass; returns whether it goes wrong."""

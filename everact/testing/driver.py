@@ -7,6 +7,7 @@ two awaits, or while it waits for something else, never races with the clock.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
@@ -313,7 +314,13 @@ class TimeDriver:
         for call in self.calls:
             if call.met is not None and not call.met.done() and call.error is None:
                 try:
-                    if not call.condition():
+                    found = call.condition()
+                    if inspect.iscoroutine(found):
+                        found.close()
+                        raise TypeError(  # noqa: TRY301
+                            "env.until takes a function that returns whether it holds, not an async one"
+                        )
+                    if not found:
                         continue
                     call.met.set_result(None)
                 except Exception as error:  # noqa: BLE001  (the test's own condition; its caller gets it)

@@ -239,6 +239,7 @@ class TestEnvironment(Mocking):
             if error is None:
                 if (fault := self._fault()) is not None:
                     raise fault
+                self._lives.plan.check_asked()
                 for check in self._checks:
                     await check()
                 if self._replays:
@@ -420,6 +421,7 @@ class TestEnvironment(Mocking):
     ) -> WorkflowHandle[Any, Any]: ...
     async def spawn(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         """Start a workflow; as of ``Runtime.spawn``."""
+        self._active_driver()
         if not self._lives.plan.is_expected:
             return await self._runtime.spawn(workflow, *args, **options)
         await self._lives.alive()
@@ -440,6 +442,7 @@ class TestEnvironment(Mocking):
     async def execute(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
     async def execute(self, workflow: Any, /, *args: *Ts, **options: Any) -> Any:
         """Start a workflow and wait for its result; as of ``Runtime.execute``."""
+        self._active_driver()
         if not self._lives.plan.is_expected:
             return await self._runtime.execute(workflow, *args, **options)
         handle = await self.spawn(workflow, *args, **options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -33,8 +34,27 @@ def marked(item: Any) -> Callable[[], None] | None:
     if everywhere is not None and chaos is not None:
         raise ValueError(f"{item.nodeid} has both crash_everywhere and chaos: make it two tests")
     if everywhere is not None:
+        _check_names(item, everywhere, ("points", "limit"))
         return _Marked(item).crash_everywhere(*everywhere.args, **everywhere.kwargs)
-    return None if chaos is None else _Marked(item).chaos(*chaos.args, **chaos.kwargs)
+    if chaos is None:
+        return None
+    _check_names(item, chaos, ("seeds", "count", "faults"))
+    return _Marked(item).chaos(*chaos.args, **chaos.kwargs)
+
+
+def _check_names(item: Any, mark: pytest.Mark, known: tuple[str, ...]) -> None:
+    unknown = sorted(mark.kwargs.keys() - set(known))
+    if unknown or len(mark.args) > len(known):
+        what = repr(unknown[0]) if unknown else f"a {len(known) + 1}th argument"
+        raise TypeError(f"{item.nodeid}: {mark.name} does not take {what}; it takes {', '.join(known)}")
+
+
+def _texts(item: Any, what: str, value: object) -> list[str]:
+    """One text, or several."""
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, (list, tuple)) or not all(isinstance(one, str) for one in found) or not found:
+        raise TypeError(f"{item.nodeid}: {what} is a text or a list of some, not {value!r}")
+    return list(found)
 
 
 class _Marked:
@@ -65,9 +85,14 @@ class _Marked:
 
     def crash_everywhere(self, points: str | Iterable[str] = "*", limit: int = LIMIT) -> Callable[[], None]:
         """Run once to count, then once for each pass of each point that a pattern names."""
-        patterns = [points] if isinstance(points, str) else list(points)
+        patterns = _texts(self._item, "crash_everywhere's points", points)
         alone = [self._fault(pattern, CRASH_POINTS) for pattern in patterns if ":" in pattern]
         patterns = [pattern for pattern in patterns if ":" not in pattern]
+        for pattern in patterns:
+            if not any(fnmatchcase(point, pattern) for point in CRASH_POINTS):
+                raise ValueError(
+                    f"{self._item.nodeid}: no point is named by {pattern!r}; points: {', '.join(CRASH_POINTS)}"
+                )
         self._check_count("crash_everywhere's limit", limit)
 
         def everywhere() -> None:
@@ -77,7 +102,10 @@ class _Marked:
                 found = [found[index * len(found) // limit] for index in range(limit)]
             faults = alone + found
             if not faults:
-                raise ValueError(f"{self._item.nodeid} passes none of the points {', '.join(patterns)}")
+                raise ValueError(
+                    f"{self._item.nodeid} passes none of the points {', '.join(patterns)}: is there a TestEnvironment "
+                    f"in it?"
+                )
             happened = 0
             for fault in faults:
                 try:
@@ -90,7 +118,10 @@ class _Marked:
                     )
                     raise
             if not happened:
-                raise RuntimeError(f"{self._item.nodeid}: none of {len(faults)} crashes has happened")
+                said = ", ".join(f"{point}:{number}" for point, number in faults[:5])
+                raise RuntimeError(
+                    f"{self._item.nodeid}: none of {len(faults)} crashes has happened: {said} is not passed so often"
+                )
 
         return everywhere
 
@@ -113,11 +144,18 @@ class _Marked:
     ) -> Callable[[], None]:
         """Run once to count, then once for each seed with some faults that it draws; or with given ones only."""
         if faults is not None:
-            given = [self._fault(fault, (*CRASH_POINTS, *OTHER_FAULTS)) for fault in faults]
-            return lambda: self._reproduce(given)
-        if isinstance(seeds, int):
+            if seeds != SEEDS or count != FAULTS:
+                raise ValueError(f"{self._item.nodeid}: chaos takes faults, or seeds and count, not both")
+            kinds = (*CRASH_POINTS, *OTHER_FAULTS)
+            given = [self._fault(fault, kinds) for fault in _texts(self._item, "chaos' faults", faults)]
+            return lambda: self._reproduce(given, must_happen=True)
+        if isinstance(seeds, int) and not isinstance(seeds, bool):
             self._check_count("chaos' seeds", seeds)
             seeds = range(seeds)
+        if isinstance(seeds, (str, bytes, bool)) or not isinstance(seeds, Iterable):
+            raise TypeError(
+                f"{self._item.nodeid}: chaos' seeds are a number, or a list of some, not {seeds!r}"
+            )
         drawn = list(seeds)
         self._check_count("chaos' count", count)
 
@@ -143,9 +181,11 @@ class _Marked:
                 faults = fewer
         return faults
 
-    def _reproduce(self, faults: list[Fault]) -> None:
+    def _reproduce(self, faults: list[Fault], *, must_happen: bool = False) -> None:
         try:
-            self._run(faults)
+            plan = self._run(faults)
+            if must_happen and not plan.happened:
+                raise RuntimeError(f"{self._item.nodeid}: none of these faults has happened")  # noqa: TRY301
         except BaseException as error:
             said = [f"{kind}:{number}" for kind, number in faults]
             error.add_note(f"with these faults; only these: @pytest.mark.chaos(faults={said!r})")

@@ -9,6 +9,7 @@ from support.hosting import hosted, kinds, settled, until
 from support.sending_workflows import Other, Sender, Waits
 
 from everact import workflow
+from everact.actors import receiving
 from everact.exceptions import (
     ExternalWorkflowError,
 )
@@ -289,3 +290,44 @@ async def test_after_a_failed_commit_each_message_is_taken_in_once():
                     await settled(runtime)
                     assert runtime._shard.outbox.pending(0) == []
                     assert await runtime.count_workflows() == 2
+
+
+async def test_a_message_that_was_half_applied_is_for_people_and_never_applied_again(monkeypatch):
+    journal = MemoryJournal()
+
+    @workflow.defn
+    class Target:
+        def __init__(self) -> None:
+            self.got: list[str] = []
+
+        @workflow.run
+        async def run(self) -> list[str]:
+            await workflow.wait_condition(lambda: "end" in self.got)
+            return self.got
+
+        @workflow.signal
+        def tell(self, word: str) -> None:
+            self.got.append(word)
+
+    @workflow.defn
+    class Sender:
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.get_external_workflow_handle("target").signal("tell", "once")
+
+    def broken(*_args):
+        raise RuntimeError("ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(receiving.Receiving, "_tell", broken)
+        async with hosted(journal, Target, Sender) as runtime:
+            await runtime.spawn(Target, id="target")
+            await runtime.spawn(Sender, id="sender")
+            await settled(runtime)
+    for _ in range(2):
+        async with hosted(journal, Target, Sender) as runtime:
+            await settled(runtime)
+    async with hosted(journal, Target, Sender) as runtime:
+        target = runtime.ref("target", Target)
+        await target.signal("tell", "end")
+        assert await target.result() == ["once", "end"]

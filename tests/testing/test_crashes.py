@@ -189,7 +189,7 @@ async def test_it():
     assert len(done) == 1
 
 
-@pytest.mark.crash_everywhere(points="nowhere.*")
+@pytest.mark.crash_everywhere(points="purge.*")
 def test_no_point():
     pass
 
@@ -245,6 +245,31 @@ def test_nothing_to_go_wrong():
 @pytest.mark.crash_everywhere
 def test_both():
     pass
+
+
+@pytest.mark.chaos(seeds="5")
+def test_seeds():
+    pass
+
+
+@pytest.mark.chaos(faults="message.repeated:2", seeds=3)
+def test_seeds_and_faults():
+    pass
+
+
+@pytest.mark.chaos(faults="message.repeated:200")
+def test_never():
+    pass
+
+
+@pytest.mark.chaos(seed=5)
+def test_unknown():
+    pass
+
+
+@pytest.mark.crash_everywhere(points="activity.rezult.before")
+def test_mistyped():
+    pass
 """
 
 
@@ -254,12 +279,12 @@ def test_what_a_marked_test_says(tmp_path):
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     said = ended.stdout
-    assert "8 failed" in said
+    assert "13 failed" in said
     assert (
         "with a crash at pass 1 of activity.result.before; only this one: "
         '@pytest.mark.crash_everywhere(points="activity.result.before:1")'
     ) in said
-    assert "test_no_point passes none of the points nowhere.*" in said
+    assert "test_no_point passes none of the points purge.*" in said
     assert "there is no fault 'nowhere:1'; write 'name:pass', with one of journal.commit.before" in said
     assert re.search(
         r"with these faults; only these: @pytest.mark.chaos\(faults=\[('[a-z.]+:\d+'(, )?)+\]\)", said
@@ -268,12 +293,17 @@ def test_what_a_marked_test_says(tmp_path):
     assert "message.repeated" in said
     assert "has no TestEnvironment in which something could go wrong" in said
     assert "has both crash_everywhere and chaos: make it two tests" in said
+    assert "chaos' seeds are a number, or a list of some, not '5'" in said
+    assert "chaos takes faults, or seeds and count, not both" in said
+    assert "none of these faults has happened" in said
+    assert "chaos does not take 'seed'; it takes seeds, count, faults" in said
+    assert "no point is named by 'activity.rezult.before'; points: journal.commit.before" in said
     assert "crash_everywhere's limit is a number, 1 or more, not 0" in said
 
 
 @pytest.mark.parametrize("written", [False, True])
 async def test_commits_that_fail_lose_nothing_and_apply_nothing_twice(written):
-    for count in range(1, 12):
+    for count in range(1, 8):
         done.clear()
         async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
             env.fail_commit(count=count, written=written)
@@ -309,3 +339,17 @@ async def test_the_wall_clock_jumps(step):
         assert env.clock.elapsed / 1_000_000 == 86_400 - step
         with pytest.raises(ValueError, match="before 1970"):
             env.step_clock(timedelta(days=-30_000))
+
+
+async def test_what_a_test_has_asked_for_and_never_came_fails_it():
+    with pytest.raises(
+        RuntimeError, match=r"a fault at pass 99 of timer\.fire\.before, which was passed 0 times"
+    ):
+        async with TestEnvironment(workflows=[Order]) as env:
+            env.crash_at("timer.fire.before", 99)
+    with pytest.raises(RuntimeError, match="the TestEnvironment is not open"):
+        await TestEnvironment(workflows=[Order]).execute(Order, "tea")
+    with pytest.raises(TypeError, match="not an async one"):
+        async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
+            handle = await env.spawn(Order, "tea")
+            await env.until(handle.describe)
