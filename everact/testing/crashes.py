@@ -117,6 +117,8 @@ class Plan:
 
 #: Of the test that runs; ``crash_everywhere`` sets it.
 _plan: list[Plan] = []
+#: Those of the environments that are open in this process.
+_open: list[Lives] = []
 
 
 @contextmanager
@@ -172,6 +174,7 @@ class Lives:
         self._outer = self._loop.get_exception_handler()
         self._loop.set_exception_handler(self._exception)
         self._watch.__enter__()
+        _open.append(self)
 
     async def end(self) -> None:
         """The environment is left."""
@@ -179,6 +182,7 @@ class Lives:
             if self._back is not None:
                 await self._back
         finally:
+            _open.remove(self)
             self._watch.__exit__(None, None, None)
             self._loop.set_exception_handler(self._outer)
 
@@ -193,7 +197,10 @@ class Lives:
     # --- dying
 
     def _passes(self, point: str) -> None:
-        """A point is passed, on the loop or in the writer's thread."""
+        """A point is passed, on the loop or in the writer's thread; all environments of the process hear of it."""
+        thread = threading.current_thread()
+        if any(other._has(thread) for other in _open if other is not self) and not self._has(thread):
+            return
         if self._is_dead:
             if not self._is_buried and point.startswith("journal.commit."):
                 raise SimulatedCrashError(point)  # it writes no more
@@ -208,6 +215,11 @@ class Lives:
             point == "journal.commit.after" and plan.passed("commit.unknown")
         ):
             raise OSError(errno.EIO, "the test lets this commit fail")
+
+    def _has(self, thread: threading.Thread) -> bool:
+        """Whether a thread is that of its loop, which others may share, or of its writer."""
+        shard = self._shard()
+        return thread.ident == self._thread or (shard is not None and thread is shard.writer._thread)
 
     def die(self) -> None:
         """End this life here; the next one begins as soon as the loop gets to it."""

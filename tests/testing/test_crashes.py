@@ -353,3 +353,25 @@ async def test_what_a_test_has_asked_for_and_never_came_fails_it():
         async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
             handle = await env.spawn(Order, "tea")
             await env.until(handle.describe)
+
+
+async def test_one_environment_dies_and_another_in_the_same_loop_does_not():
+    async with (
+        TestEnvironment(workflows=[Order], activities=[charge]) as mortal,
+        TestEnvironment(workflows=[Order], activities=[charge]) as other,
+    ):
+
+        async def orders(env, rounds):
+            for _ in range(rounds):
+                handle = await env.spawn(Order, "tea")
+                for number in range(3):
+                    await handle.signal(Order.approve, number)
+                assert await handle.result() == ["paid tea", "0", "1", "2"]
+
+        async def dies():
+            for _ in range(5):
+                await orders(mortal, 1)
+                await mortal.crash()
+
+        await asyncio.gather(dies(), orders(other, 20))
+        assert (mortal.crashes, other.crashes) == (5, 0)
