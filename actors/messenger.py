@@ -371,7 +371,9 @@ class Messenger:
         """The result of a run that was just started, as of ``result``."""
         shard = self._open()
         hint = actor.definition
-        if actor.state.outcome is not None or shard.actors.get(actor.key) is not actor:
+        ended = actor.state.outcome
+        is_stale = shard.actors.get(actor.key) is not actor if ended is None else next_run(ended) is not None
+        if is_stale:  # a rebuild has made it anew, or another run follows
             actor = current_run(shard, actor.workflow_id, actor.run_id)
         return await self._outcome_of(actor, hint)
 

@@ -72,14 +72,12 @@ class _Marked:
             self._once()
         return plan
 
-    def _error(self, faults: Iterable[Fault]) -> BaseException | None:
+    def _fails(self, faults: Iterable[Fault]) -> bool:
         try:
             self._run(faults)
-        except Exception as error:  # noqa: BLE001  (it is the test's)
-            return error
-        except pytest.fail.Exception as failure:
-            return failure
-        return None
+        except (Exception, pytest.fail.Exception):  # noqa: BLE001  (it is the test's)
+            return True
+        return False
 
     # --- a crash at each point
 
@@ -168,7 +166,7 @@ class _Marked:
             for seed in drawn:
                 draws = random.Random(f"{self._item.nodeid}/{seed}")  # noqa: S311  (to be drawn again)
                 chosen = draws.sample(choices, min(count, len(choices)))
-                if self._error(chosen) is not None:
+                if self._fails(chosen):
                     self._reproduce(self._shrunk(chosen))
 
         return everything
@@ -177,7 +175,7 @@ class _Marked:
         """The fewest of these faults with which it still fails."""
         for fault in list(faults):
             fewer = [other for other in faults if other != fault]
-            if self._error(fewer) is not None:
+            if self._fails(fewer):
                 faults = fewer
         return faults
 
