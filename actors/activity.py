@@ -241,7 +241,7 @@ def wait_for_cancelled_sync(timeout: timedelta | float | None = None) -> bool:
     """Wait in a thread until this attempt is asked to stop.
 
     Where it is, ``CancelledError`` is raised here, as anywhere in the activity; under
-    ``shield_thread_cancel_exception`` this returns.
+    ``shield_thread_cancel_exception``, and where the cancellation type is ``wait_completed``, this returns.
 
     Args:
         timeout: A timedelta or seconds; None waits for ever.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from ..journal import events as ev
 from ..journal.failures import Failure
-from ..journal.fold import PendingActivity
+from ..journal.fold import PendingActivity, RunState
 from ..journal.payloads import PayloadConverter
 from ..journal.writer import Raise
 from .activity_pool import CANCELLED, ActivityPoolInfo
@@ -176,30 +177,54 @@ class ActivityCompleter:
                 attempt.details = attempt.noted = payloads
             actor.put(event, reply)
             await reply
-        if pending.cancel == ev.WAIT_CANCELLED:
-            await _look(actor, None)  # that it was asked to is perhaps not durable yet (R5)
-            raise ActivityCancelledError(
-                f"workflow {actor.workflow_id!r} has asked activity {pending.scheduled.activity_type!r} to stop: end "
-                f"the work, then call report_cancelled()"
-            )
+        if pending.cancel in ev.WAITING:
+            await _look(actor, partial(_ask_to_stop, actor, token))
 
     async def _find(self, token: TaskToken) -> tuple[WorkflowActor, PendingActivity, asyncio.Future[Any]]:
         """The run, the activity that it waits for, and a future for the answer."""
         shard = self._open()
-        actor = shard.find(token.workflow_id, token.run_id or None)
-        pending = actor.state.activities.get(token.command)
-        reply: asyncio.Future[Any] = shard.loop.create_future()
-        if pending is None or token.attempt not in (0, pending.attempt) or token.command in actor.outcomes:
-            error = ActivityNotPendingError(actor.workflow_id, actor.run_id, token.command, token.attempt)
-            await _look(actor, Raise(error))  # its end may still be in the mailbox
-        assert pending is not None
-        return actor, pending, reply
+        while True:
+            actor = shard.find(token.workflow_id, token.run_id or None)
+            pending = _meant(actor.state, token)
+            if pending is not None and token.command not in actor.outcomes:
+                return actor, pending, shard.loop.create_future()
+            # Its end may be in the mailbox still, or in a turn that a failed commit takes back.
+            await _look(actor, partial(_refuse_ended, actor, token))
 
 
-async def _look(actor: WorkflowActor, answer: Raise | None) -> None:
-    """Answer behind all that has come in before, once that is durable."""
+def _meant(state: RunState, token: TaskToken) -> PendingActivity | None:
+    """The activity that a token is about, if the run waits for that attempt."""
+    pending = state.activities.get(token.command)
+    return pending if pending is not None and token.attempt in (0, pending.attempt) else None
+
+
+def _refuse_ended(actor: WorkflowActor, token: TaskToken, state: RunState) -> Raise | None:
+    if _meant(state, token) is not None:
+        return None
+    return Raise(ActivityNotPendingError(actor.workflow_id, actor.run_id, token.command, token.attempt))
+
+
+def _ask_to_stop(actor: WorkflowActor, token: TaskToken, state: RunState) -> Raise | None:
+    pending = _meant(state, token)
+    if pending is None:
+        return _refuse_ended(actor, token, state)
+    if pending.cancel not in ev.WAITING:
+        return None
+    return Raise(
+        ActivityCancelledError(
+            f"workflow {actor.workflow_id!r} has asked activity {pending.scheduled.activity_type!r} to stop: end the "
+            f"work, then call report_cancelled()"
+        )
+    )
+
+
+async def _look(actor: WorkflowActor, read: Callable[[RunState], Raise | None]) -> None:
+    """Let the run answer from what it is once all has been handled that came in before, when that is durable (R5).
+
+    It is the state at that time that answers: a failed commit may have taken back what the caller has seen.
+    """
     reply: asyncio.Future[Any] = actor.shard.loop.create_future()
-    actor.put(Inspection(lambda _state: answer), reply)
+    actor.put(Inspection(read), reply)
     await reply
 
 

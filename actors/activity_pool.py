@@ -158,24 +158,38 @@ class ActivityPool:
         attempt.ended = True
         self._check_drained()
 
-    def cancel(self, attempt: Attempt) -> bool:
-        """Ask an attempt to stop; returns whether it runs, and so will report its end."""
-        if attempt in self._running and not attempt.is_cancelled:
-            self._push_cancel(attempt)
+    def cancel(self, attempt: Attempt, *, breaks_in: bool) -> bool:
+        """Ask an attempt to stop; returns whether it runs, and so will report its end.
+
+        Args:
+            attempt: One in hand.
+            breaks_in: Throw the cancel into its code; else it goes on unless it asks.
+        """
+        if attempt in self._running:
+            if not breaks_in:
+                self._tell(attempt)
+            elif not attempt.is_broken_into:
+                self._push_cancel(attempt)
         if attempt in self._running:
             return True
         attempt.ended = True  # it waited for a slot, or its code had not begun
         return False
 
     def _push_cancel(self, attempt: Attempt) -> None:
-        """Let the attempt's code know, without waiting for a heartbeat."""
-        attempt.is_cancelled = True
-        if attempt.cancelled is not None:
-            attempt.cancelled.set()
+        """Break into the attempt's code, without waiting for a heartbeat."""
+        self._tell(attempt)
+        attempt.is_broken_into = True
         if attempt.task is not None:
             self._cancel_task(attempt, attempt.task)
         elif attempt.interrupt is not None:
             attempt.interrupt.send()
+
+    @staticmethod
+    def _tell(attempt: Attempt) -> None:
+        """Let the attempt's code see that it is to stop, should it look."""
+        attempt.is_cancelled = True
+        if attempt.cancelled is not None:
+            attempt.cancelled.set()
 
     def cancel_notice(self, attempt: Attempt) -> Notice:
         """What tells the attempt's code that it is to stop; also for its thread."""
@@ -428,7 +442,7 @@ class ActivityPool:
                 self._loop.call_soon(self._unreadable, attempt, release, result)
             elif attempt.ended or not self._accepting:
                 release(attempt)
-            elif attempt.is_cancelled:  # before there was anything to be cancelled
+            elif attempt.is_broken_into:  # before there was anything to be cancelled
                 self._loop.call_soon(self._unreadable, attempt, release, CANCELLED)
             else:
                 attempt.scheduled = result[0]

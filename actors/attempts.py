@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..journal.clock import Clock
-from ..journal.events import ABANDON
+from ..journal.events import ABANDON, WAIT_COMPLETED
 from ..journal.fold import PendingActivity
 from .definitions import ActivityDefinition
 from .notices import Notice
@@ -48,6 +48,7 @@ class Attempt:
         earlier: ``details`` as the attempt found it.
         last_failure: Why the attempt before failed.
         is_cancelled: It was asked to stop.
+        is_broken_into: Its code was, too: a ``CancelledError`` was thrown into it.
         cancelled: Tells its code so; made when that asks.
         is_abandoned: The run has let it go: it goes on when the run ends.
         is_detached: Its code has returned, and somebody else completes it.
@@ -63,6 +64,7 @@ class Attempt:
         "ended",
         "interrupt",
         "is_abandoned",
+        "is_broken_into",
         "is_cancelled",
         "is_detached",
         "last_beat",
@@ -96,7 +98,8 @@ class Attempt:
         self.details = self.noted = self.earlier = pending.details
         self.note_after = 0.0
         self.last_failure = pending.last_failure
-        self.is_cancelled = False
+        self.is_cancelled = pending.cancel == WAIT_COMPLETED
+        self.is_broken_into = False
         self.cancelled: Notice | None = None
         self.is_abandoned = pending.cancel == ABANDON
         self.is_detached = pending.deadline > 0

@@ -9,7 +9,7 @@ from contextvars import Context
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from ..journal.events import TRY_CANCEL, WAIT_CANCELLED
+from ..journal.events import TRY_CANCEL, WAITING
 from ..journal.payloads import Payload, PayloadConverter
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class CommandFuture(asyncio.Future[Any]):
 
     Attributes:
         command: Its number in the run.
-        cancellation: What cancelling it does: one of ``TRY_CANCEL``, ``WAIT_CANCELLED``, ``ABANDON``.
+        cancellation: What cancelling it does: a mode as of ``ActivityCancelRequested``.
         decode: Turns the stored result into a value.
         label: What it is, for people: ``"activity charge"``.
         place: Code and line of the call.
@@ -81,14 +81,15 @@ class CommandFuture(asyncio.Future[Any]):
         """Withdraw the command; a second time does nothing.
 
         With ``wait_cancellation_completed`` this asks the activity to stop, and the future is done once it is over:
-        cancelled, or with the result or error that the activity had all the same.
+        cancelled, or with the result or error that the activity had all the same. ``wait_completed`` is the same but
+        does not break into the activity's code.
         """
         if self.done():
             return False
         self._awaited = True
-        if self.cancellation == WAIT_CANCELLED and not self._host.loop.discarded:
+        if self.cancellation in WAITING and not self._host.loop.discarded:
             if not self._is_waiting:
-                self._host.cancel_activity(self.command, WAIT_CANCELLED)
+                self._host.cancel_activity(self.command, self.cancellation)
                 self._is_waiting = True
             return True
         self._host.cancel_activity(self.command, self.cancellation)

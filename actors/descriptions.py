@@ -288,7 +288,7 @@ def observe(state: RunState) -> Observation:
                 utc(pending.scheduled_at),
                 utc(pending.next_at) if pending.next_at else None,
                 None,
-                pending.cancel == ev.WAIT_CANCELLED,
+                pending.cancel in ev.WAITING,
                 pending.deadline > 0,
             )
             for command, pending in state.activities.items()

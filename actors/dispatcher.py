@@ -12,7 +12,7 @@ from ..journal.clock import Clock
 from ..journal.errors import PayloadCodecError, PayloadTooLargeError
 from ..journal.failures import Failure, full_text
 from ..journal.fault_points import fault_point
-from ..journal.fold import PendingActivity
+from ..journal.fold import LOST, PendingActivity
 from ..journal.payloads import Payload
 from .activity_info import timeout_failure
 from .activity_pool import ActivityPool, AttemptOutcome
@@ -48,8 +48,14 @@ class Dispatcher:
 
     # --- starting
 
-    def begin(self, actor: WorkflowActor, command: int) -> None:
-        """Take an activity in: as soon as its command is durable, and whenever its run comes into memory."""
+    def begin(self, actor: WorkflowActor, command: int, *, may_have_begun: bool = False) -> None:
+        """Take an activity in: as soon as its command is durable, and whenever its run comes into memory.
+
+        Args:
+            actor: The run.
+            command: The activity's number.
+            may_have_begun: Its present attempt was perhaps begun before, by a runtime that did not see its end.
+        """
         pending = actor.state.activities.get(command)
         if pending is None:
             return
@@ -58,9 +64,9 @@ class Dispatcher:
         if pending.next_at and pending.next_at > self._now():
             self.arm_retry(actor, command)
         else:
-            self.dispatch(actor, command)
+            self.dispatch(actor, command, may_have_begun=may_have_begun)
 
-    def dispatch(self, actor: WorkflowActor, command: int) -> None:
+    def dispatch(self, actor: WorkflowActor, command: int, *, may_have_begun: bool = False) -> None:
         """Hand an activity's next attempt to the pool."""
         pending = actor.state.activities.get(command)
         if pending is None or command in actor.outcomes:
@@ -72,9 +78,11 @@ class Dispatcher:
         if running is not None and running.is_detached and not pending.deadline:
             # That it is went down with a commit.
             self.pool.note(running, running.started_at + running.scheduled.start_to_close)
-        if pending.cancel == ev.WAIT_CANCELLED and not pending.deadline:
-            self._stop(actor, command)
-            return
+        if pending.cancel in ev.WAITING and not pending.deadline:
+            goes_on = may_have_begun and running is None and _goes_on(pending)
+            if not goes_on:
+                self._stop(actor, command)
+                return
         if running is not None:
             self.arm_completion(actor, command)
             return
@@ -116,7 +124,7 @@ class Dispatcher:
         pending = actor.state.activities.get(command)
         if pending is None:
             return
-        if pending.cancel == ev.WAIT_CANCELLED:  # it was asked to stop while its attempt failed
+        if pending.cancel in ev.WAITING:  # it was asked to stop while its attempt failed
             self._stop(actor, command)
         else:
             self._timers.add(pending.next_at, self.dispatch, _is_pending, actor, command)
@@ -156,7 +164,7 @@ class Dispatcher:
             details = attempt.details if attempt.details is not attempt.noted else ()
             attempt.is_abandoned = True  # its code may still be about to return
             self.pool.release(attempt)
-        is_cancelled = pending.cancel == ev.WAIT_CANCELLED
+        is_cancelled = pending.cancel in ev.WAITING
         self._take(actor, pending, outcome, details=details, is_cancelled=is_cancelled, reply=reply)
 
     def _take(
@@ -188,7 +196,7 @@ class Dispatcher:
         """The run no longer wants an activity's result."""
         command = event.command
         attempt = actor.attempts.get(command)
-        if event.mode == ev.WAIT_CANCELLED:
+        if event.mode in ev.WAITING:
             self._stop(actor, command)
         elif event.mode == ev.ABANDON:
             if attempt is not None:
@@ -206,7 +214,10 @@ class Dispatcher:
             return
         fault_point("activity.cancel.before")
         attempt = actor.attempts.get(command)
-        if pending.deadline or (attempt is not None and (attempt.is_detached or self.pool.cancel(attempt))):
+        breaks_in = pending.cancel == ev.WAIT_CANCELLED
+        if pending.deadline or (
+            attempt is not None and (attempt.is_detached or self.pool.cancel(attempt, breaks_in=breaks_in))
+        ):
             return  # it will say so; whoever completes it from outside learns of it by the next heartbeat
         actor.attempts.pop(command, None)
         event = actor.outcomes[command] = ev.ActivityCancelled(command, pending.attempt)
@@ -228,7 +239,7 @@ class Dispatcher:
         scheduled = pending.scheduled
         source = (scheduled.activity_type, command, pending.attempt)
         failure = timeout_failure(source, "start_to_close_timeout", scheduled.start_to_close)
-        is_cancelled = pending.cancel == ev.WAIT_CANCELLED
+        is_cancelled = pending.cancel in ev.WAITING
         self._take(actor, pending, failure, details=(), is_cancelled=is_cancelled)
 
     def _start_due(self, actor: WorkflowActor, command: int) -> None:
@@ -275,6 +286,12 @@ class Dispatcher:
             max(0, event.next_at - self._now()) / 1_000_000,
             full_text(event.failure),
         )
+
+
+def _goes_on(pending: PendingActivity) -> bool:
+    """Whether an activity that was cancelled, and perhaps begun, runs again, so that it is known what it has done."""
+    failure = pending.last_failure
+    return pending.cancel == ev.WAIT_COMPLETED and (failure is None or failure.type == LOST)
 
 
 def _is_pending(actor: WorkflowActor, command: int) -> bool:

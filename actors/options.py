@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
 
-from ..journal.events import ABANDON, TRY_CANCEL, WAIT_CANCELLED, LimitsRecord, RetryRecord
+from ..journal.events import ABANDON, TRY_CANCEL, WAIT_CANCELLED, WAIT_COMPLETED, LimitsRecord, RetryRecord
 from ..journal.purging import Selection
 from ..journal.run_status import CLOSED, STATUSES
 
@@ -34,11 +34,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 IfRunning = Literal["fail", "attach", "replace"]
 IfClosed = Literal["allow", "allow_if_failed", "refuse", "attach"]
-CancellationType = Literal["try_cancel", "wait_cancellation_completed", "abandon"]
+CancellationType = Literal["try_cancel", "wait_cancellation_completed", "wait_completed", "abandon"]
 
 _CANCELLATION_MODES = {
     "try_cancel": TRY_CANCEL,
     "wait_cancellation_completed": WAIT_CANCELLED,
+    "wait_completed": WAIT_COMPLETED,
     "abandon": ABANDON,
 }
 
@@ -53,7 +54,8 @@ class ActivityOptions(TypedDict, total=False):
         schedule_to_close_timeout: Limit of the whole, all attempts and the waits between them; default none.
         heartbeat_timeout: Longest time between two calls of ``activity.heartbeat``; default none.
         cancellation_type: What cancelling it in the workflow does: ``try_cancel`` (default) asks it to stop and does
-            not wait, ``wait_cancellation_completed`` waits until it is over, ``abandon`` lets it go on.
+            not wait, ``wait_cancellation_completed`` waits until it is over, ``wait_completed`` waits too and does
+            not break into its code, ``abandon`` lets it go on.
     """
 
     start_to_close_timeout: timedelta | float

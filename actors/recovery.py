@@ -265,7 +265,7 @@ def _adopt(shard: Shard, actor: WorkflowActor) -> None:
     if next_wake(state):
         arm_run(actor)
     for command in list(state.activities):
-        shard.dispatcher.begin(actor, command)
+        shard.dispatcher.begin(actor, command, may_have_begun=True)
     if (actor.mailbox or (state.unread and actor.delivers)) and not actor.queued:
         shard.enqueue(actor)
     if not actor.queued:

@@ -302,7 +302,7 @@ def _identity(event: ev.Event | None) -> tuple[object, ...]:
         case ev.TimerStarted():
             return ("timer", event.command, event.duration)
         case ev.ActivityCancelRequested():
-            return (type(event), event.command, event.mode)
+            return (type(event), event.command, event.mode in ev.WAITING or event.mode)
         case ev.TimerCancelled():
             return (type(event), event.command)
         case (
@@ -338,7 +338,9 @@ def _describe(event: ev.Event | None) -> str:
         case ev.TimerStarted():
             return f"command {event.command}: a timer of {event.duration / 1_000_000:g} s"
         case ev.ActivityCancelRequested():
-            how = ("", ", waiting until it is over", ", letting it go on")[event.mode]
+            how = ("", ", waiting until it is over", ", letting it go on", ", waiting for its end")[
+                event.mode
+            ]
             return f"the cancel of activity command {event.command}{how}"
         case ev.TimerCancelled():
             return f"the cancel of timer command {event.command}"

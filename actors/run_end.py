@@ -100,10 +100,9 @@ def error_of_main(run: WorkflowInstance, main: asyncio.Task[Any]) -> BaseExcepti
 
 
 def _outcome_of(run: WorkflowInstance, main: asyncio.Task[Any]) -> ev.Outcome:
-    error = error_of_main(run, main)
+    sagas = run.sagas
+    error = sagas.end_error if sagas is not None and sagas.is_ending else error_of_main(run, main)
     _note_unseen_failures(run)
-    if run.sagas is not None and run.sagas.refusal is not None:
-        return failed_outcome(run, run.sagas.refusal)
     if error is not None and (continued := continuing(error)) is not None:
         return continued_outcome(run, continued)
     if error is not None:

@@ -214,8 +214,8 @@ class Saga(SagaBlock):
         """Schedule an activity as a step; awaiting what it returns gives the activity's result.
 
         Numbered at the call, as ``execute_activity``; several at once run side by side. A step that has a compensation
-        and is cancelled is asked to stop and waited for, so that it is known whether it was done
-        (``cancellation_type`` says otherwise).
+        and is cancelled goes on to its end and is waited for, so that it is known whether it was done; one with
+        ``compensate_unknown`` is asked to stop (``cancellation_type`` says otherwise).
 
         Args:
             activity: The activity function, or its name.
@@ -268,7 +268,10 @@ class Saga(SagaBlock):
                 f"not known has no result that the compensation could get"
             )
         if compensation is not None:
-            options.setdefault("cancellation_type", "wait_cancellation_completed")
+            # What can be undone only when it is known to be done is not broken into half-way.
+            options.setdefault(
+                "cancellation_type", "wait_cancellation_completed" if compensate_unknown else "wait_completed"
+            )
 
         def make(
             *about: Any, **cancellation: Any

@@ -7,6 +7,7 @@ did. Where its code says that all is well (it returns, or goes on as a new run) 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from .continuation import continuing
@@ -29,10 +30,14 @@ def sagas_hold_end(run: WorkflowInstance, main: asyncio.Task[Any]) -> bool:
     while owing := [block for block in sagas.blocks if block.owes]:
         if not sagas.is_ending:
             sagas.is_ending = True
-            sagas.refusal = _refusal(main, owing[0])
-            error = sagas.refusal or error_of_main(run, main)
+            sagas.is_cancelled = run.cancel_requested
+            error = sagas.end_error = _refusal(main, owing[0]) or error_of_main(run, main)
             if error is not None and run._definition.on_crash == "quarantine" and not is_failure(error):
                 raise WorkflowCrashedError("quarantined", error) from error
+        elif run.cancel_requested and not sagas.is_cancelled:
+            sagas.is_cancelled = True
+            for block in owing:
+                block.may_stop_again()
         for block in owing:
             if block.is_abandoned:
                 error = RuntimeError(
@@ -41,11 +46,22 @@ def sagas_hold_end(run: WorkflowInstance, main: asyncio.Task[Any]) -> bool:
                     f"its end, or close it by contextlib.aclosing()"
                 )
                 raise WorkflowCrashedError("quarantined", error)
-        if not sum([block.stop() for block in owing]):
+        stopped = [block for block in owing if block.stop()]
+        if not stopped:
             return True
         run.loop.run_until_idle()
         run._settle()
+        _warn_of(run, [block for block in stopped if block.is_open])
     return False
+
+
+def _warn_of(run: WorkflowInstance, blocks: list[SagaBlock]) -> None:
+    for block in blocks:
+        run._log(
+            logging.WARNING,
+            f"has ended but for saga {block._name!r}, whose block goes on although its task was cancelled; the run "
+            f"waits until the block is left: let CancelledError pass, or cancel the run once more",
+        )
 
 
 def _refusal(main: asyncio.Task[Any], block: SagaBlock) -> RuntimeError | None:

@@ -107,6 +107,10 @@ class SagaBlock:
         self._task.cancel()
         return True
 
+    def may_stop_again(self) -> None:
+        """Let the next ``stop`` cancel its task although an earlier one has: the task goes on all the same."""
+        self._is_stopped = False
+
     def _check_open(self, call: str) -> None:
         if self._state == "new":
             raise RuntimeError(

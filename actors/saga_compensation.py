@@ -40,10 +40,11 @@ class RunSagas:
         escalations: Compensations that wait for a release of the run, by command number.
         blocks: Sagas whose blocks are being run, or undone.
         is_ending: Main is over; the run ends once they have undone what they did.
-        refusal: Why main must not have ended so.
+        end_error: What main was over with then, or why it must not be; a later cancel does not change that.
+        is_cancelled: The cancel of the run has come, then or since.
     """
 
-    __slots__ = ("blocks", "completed", "count", "escalations", "is_ending", "refusal")
+    __slots__ = ("blocks", "completed", "count", "end_error", "escalations", "is_cancelled", "is_ending")
 
     def __init__(self) -> None:
         self.count = 0
@@ -51,7 +52,8 @@ class RunSagas:
         self.escalations: dict[int, asyncio.Future[None]] = {}
         self.blocks: dict[SagaBlock, None] = {}
         self.is_ending = False
-        self.refusal: RuntimeError | None = None
+        self.end_error: BaseException | None = None
+        self.is_cancelled = False
 
     def refusal_to_lose(self, where: str, error: BaseException) -> RuntimeError | None:
         """Why the run must not end where it was told to go on as a new one, which could not undo what is done."""

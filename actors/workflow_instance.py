@@ -384,7 +384,7 @@ class WorkflowInstance:
             raise read_only("cancel()")
         if self.loop.discarded or command not in self.pending:
             return
-        if mode != ev.WAIT_CANCELLED:
+        if mode not in ev.WAITING:
             del self.pending[command]
         if mode == ev.ABANDON and any(
             type(event) is ev.ActivityScheduled and event.command == command for event in self._outputs

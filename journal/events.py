@@ -212,14 +212,18 @@ class ActivityScheduled(Event, tag="as", frozen=True):
     headers: tuple[Header, ...] = ()
 
 
-#: What a run does about an activity that it cancels: ask it to stop, also wait until it has, or let it go on.
-TRY_CANCEL, WAIT_CANCELLED, ABANDON = range(3)
+#: What a run does about an activity that it cancels: ask it to stop, also wait until it has, let it go on; or wait for
+#: its end without breaking into it.
+TRY_CANCEL, WAIT_CANCELLED, ABANDON, WAIT_COMPLETED = range(4)
+#: With these the activity is still pending until it is over.
+WAITING = frozenset([WAIT_CANCELLED, WAIT_COMPLETED])
 
 
 class ActivityCancelRequested(Event, tag="ax", frozen=True):
     """Command: stop that activity; the run no longer waits for its result.
 
-    ``mode`` 1: it waits until the activity is over. 2: the activity is not asked to stop.
+    ``mode`` 1: it waits until the activity is over. 2: the activity is not asked to stop. 3: the run waits, and the
+    activity's code is not broken into: it hears of the cancel when it asks.
     """
 
     command: int

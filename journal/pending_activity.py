@@ -22,7 +22,7 @@ class PendingActivity:
         details: What heartbeats have said last, of this attempt or an earlier one.
         has_begun: Whether the journal knows that the present attempt has begun.
         deadline: When somebody else must have completed it, microseconds; 0 while its own code is to do that.
-        cancel: How the run has cancelled it: ``WAIT_CANCELLED``, ``ABANDON``, or 0 for not at all.
+        cancel: How the run has cancelled it: ``WAIT_CANCELLED``, ``WAIT_COMPLETED``, ``ABANDON``, or 0 for not at all.
     """
 
     __slots__ = (

@@ -128,7 +128,7 @@ def draft_open(state: RunState, needs: int = 0) -> tuple[bytes, int]:
         close_deadline = pending.close_deadline
         if close_deadline:
             wake = min(wake, close_deadline) if wake else close_deadline
-        if pending.next_at and pending.cancel != ev.WAIT_CANCELLED:  # that one is over at once
+        if pending.next_at and pending.cancel not in ev.WAITING:  # that one is over at once
             wake = min(wake, pending.next_at) if wake else pending.next_at
         else:
             needs |= HAS_ACTIVITIES

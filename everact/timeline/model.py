@@ -248,7 +248,7 @@ class _Reading:
 
     def _cancel_asked(self, event: ev.ActivityCancelRequested) -> None:
         span = self._commands.get(event.command)
-        if event.mode == ev.WAIT_CANCELLED:
+        if event.mode in ev.WAITING:
             if span is not None:
                 span.events.append(self.number)
                 span.detail = "asked to stop"

@@ -17,6 +17,8 @@ from everact.journal.fault_points import armed
 from everact.journal.memory_store import MemoryJournal
 
 WAIT = "wait_cancellation_completed"
+LET_END = "wait_completed"
+BOTH_WAITS = pytest.mark.parametrize("cancellation", [WAIT, LET_END])
 QUICK = RetryPolicy(initial_interval=timedelta(milliseconds=1), jitter=0)
 CODECS = pytest.mark.parametrize("codecs", [(), (InThreads(),)], ids=["plain", "coded"])
 
@@ -301,7 +303,8 @@ async def test_one_that_never_ends_is_waited_for_until_its_limit():
     )
 
 
-async def test_one_that_waits_for_its_next_attempt_is_over_at_once():
+@BOTH_WAITS
+async def test_one_that_waits_for_its_next_attempt_is_over_at_once(cancellation):
     """A10"""
     clock = ManualClock()
 
@@ -314,7 +317,7 @@ async def test_one_that_waits_for_its_next_attempt_is_over_at_once():
         raise OSError("down")
 
     Fails.fn = fails
-    W = canceller(Fails, WAIT)
+    W = canceller(Fails, cancellation)
     async with hosted(MemoryJournal(), W, activities=[fails], clock=clock) as runtime:
         handle = await runtime.spawn(W.run)
         await until(lambda: runtime._shard.timers._heap)
@@ -324,9 +327,10 @@ async def test_one_that_waits_for_its_next_attempt_is_over_at_once():
     assert Fails.calls == 1
 
 
-async def test_one_that_waits_for_a_slot_is_over_at_once_and_never_begins():
+@BOTH_WAITS
+async def test_one_that_waits_for_a_slot_is_over_at_once_and_never_begins(cancellation):
     blocker, told = gate("blocker"), Told("async")
-    W = canceller(told, WAIT)
+    W = canceller(told, cancellation)
 
     @workflow.defn
     class Blocks:
@@ -349,7 +353,8 @@ async def test_one_that_waits_for_a_slot_is_over_at_once_and_never_begins():
     assert not told.begun.is_set()
 
 
-async def test_one_that_is_started_and_cancelled_in_one_turn_never_begins():
+@BOTH_WAITS
+async def test_one_that_is_started_and_cancelled_in_one_turn_never_begins(cancellation):
     """R10"""
     told = Told("async")
 
@@ -357,7 +362,7 @@ async def test_one_that_is_started_and_cancelled_in_one_turn_never_begins():
     class W:
         @workflow.run
         async def run(self) -> str:
-            handle = workflow.start_activity(told.fn, cancellation_type=WAIT)
+            handle = workflow.start_activity(told.fn, cancellation_type=cancellation)
             handle.cancel()
             try:
                 await handle
@@ -660,4 +665,126 @@ async def test_a_beside_task_hears_of_the_cancel_and_threads_may_ask():
 
 
 def test_the_journal_says_how_an_activity_was_cancelled():
-    assert (ev.TRY_CANCEL, ev.WAIT_CANCELLED, ev.ABANDON) == (0, 1, 2), "stored"
+    assert (ev.TRY_CANCEL, ev.WAIT_CANCELLED, ev.ABANDON, ev.WAIT_COMPLETED) == (0, 1, 2, 3), "stored"
+
+
+# --- work that nobody breaks into
+
+
+class Asks:
+    """An activity that ends once it sees that it may stop; what it did by then, and how often it began."""
+
+    def __init__(self, colour, *, raises=False):
+        self.seen: list[str] = []
+        self.begun = threading.Event()
+
+        def over(is_told) -> str:
+            self.seen.append(f"told {is_told}")
+            if raises:
+                raise asyncio.CancelledError
+            return "whole"
+
+        async def asks() -> str:
+            self.begun.set()
+            await activity.wait_for_cancelled()
+            await asyncio.sleep(0)
+            return over(activity.is_cancelled())
+
+        def asks_in_thread() -> str:
+            self.begun.set()
+            told = activity.wait_for_cancelled_sync(20)
+            sum(range(100_000))  # bytecodes at which an interrupt would come
+            return over(told)
+
+        self.fn = activity.defn(name="asks")(asks if colour == "async" else asks_in_thread)
+
+
+@CODECS
+@COLOURS
+@pytest.mark.parametrize("raises", [False, True])
+async def test_one_that_is_not_broken_into_hears_of_the_cancel_when_it_asks(colour, codecs, raises):
+    asks = Asks(colour, raises=raises)
+    W = canceller(asks, LET_END)
+    async with hosted(MemoryJournal(), W, activities=[asks.fn], codecs=codecs) as runtime:
+        handle = await runtime.spawn(W.run)
+        await until(asks.begun.is_set)
+        await handle.signal(W.end)
+        assert await handle.result() == ("cancelled" if raises else "result whole")
+        history = await handle.fetch_history()
+    assert asks.seen == ["told True"]
+    assert kinds(history).count("ActivityCancelRequested") == 1
+
+
+@COLOURS
+async def test_one_that_does_not_ask_goes_on_to_its_end(colour):
+    told = Told(colour)
+    told.may_end.clear()
+
+    async def works() -> str:
+        told.begun.set()
+        while not told.may_end.is_set():
+            await asyncio.sleep(0.001)
+        return "whole"
+
+    def works_in_thread() -> str:
+        told.begun.set()
+        told.may_end.wait(20)
+        return "whole"
+
+    told.fn = activity.defn(name="works")(works if colour == "async" else works_in_thread)
+    W = canceller(told, LET_END)
+    async with hosted(MemoryJournal(), W, activities=[told.fn]) as runtime:
+        handle = await runtime.spawn(W.run)
+        await until(told.begun.is_set)
+        await handle.signal(W.end)
+        await settled(runtime)
+        described = await handle.describe()
+        assert (described.status, described.pending_activities[0].cancel_requested) == ("running", True)
+        told.may_end.set()
+        assert await handle.result() == "result whole"
+
+
+@CODECS
+async def test_after_a_restart_it_runs_again_so_that_it_is_known_what_it_did(codecs):
+    """The attempt may have done its work when the process ended: the next one finds out."""
+    asks = Asks("async")
+    W = canceller(asks, LET_END)
+    journal = MemoryJournal()
+    async with hosted(journal, W, activities=[asks.fn], codecs=codecs) as runtime:
+        runtime._shard.dispatcher.pool._report = lambda *_: None  # its end is not taken any more
+        handle = await runtime.spawn(W.run, id="a")
+        await until(asks.begun.is_set)
+        await handle.signal(W.end)
+        await until(lambda: asks.seen)
+    async with hosted(journal, W, activities=[asks.fn], codecs=codecs) as runtime:
+        assert await runtime.ref("a", W).result() == "result whole"
+    assert asks.seen == ["told True", "told True"]
+
+
+async def test_a_terminated_run_breaks_into_it_all_the_same():
+    told = Told("async")
+    W = canceller(told, LET_END)
+    async with hosted(MemoryJournal(), W, activities=[told.fn]) as runtime:
+        handle = await runtime.spawn(W.run)
+        await until(told.begun.is_set)
+        await handle.signal(W.end)
+        await settled(runtime)
+        assert told.seen == []
+        await handle.terminate("now")
+        await until(lambda: told.seen)
+
+
+async def test_a_history_of_one_that_was_told_to_stop_goes_on_under_code_that_lets_it_end():
+    """How a run waits for an end it has asked for is the activity's business: it changes no decision."""
+    told, journal = Told("async", slow=True), MemoryJournal()
+    W = canceller(told, WAIT)
+    async with hosted(journal, W, activities=[told.fn]) as runtime:
+        handle = await runtime.spawn(W.run, id="a")
+        await until(told.begun.is_set)
+        await handle.signal(W.end)
+        await until(lambda: told.seen)
+        runtime._shard.dispatcher.pool._ended = lambda *_: None
+        told.may_end.set()
+    W = canceller(told, LET_END)
+    async with hosted(journal, W, activities=[told.fn]) as runtime:
+        assert await runtime.ref("a", W).result() == "cancelled"

@@ -9,12 +9,14 @@ from support.codecs import InThreads
 from support.hosting import hosted, settled, tick, until
 
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
+from everact.actors import rebuilding
 from everact.actors.recovery import rebuild
 from everact.actors.workflow_actor import WorkflowActor
 from everact.exceptions import (
     ActivityCancelledError,
     ActivityNotPendingError,
     ActivityTimeoutError,
+    CommitUnknownError,
     PayloadEncodeError,
     WorkflowFailedError,
     WorkflowNotFoundError,
@@ -375,3 +377,52 @@ async def test_tokens_are_text_for_urls():
         token = it.tokens[0]
         assert token.isascii() and token.replace("-", "").replace("_", "").replace("=", "").isalnum()
         assert "workflow 'a'" in repr(runtime.activity_handle(token))
+
+
+async def during_a_rebuild(runtime, monkeypatch, lost):
+    """Let the commit of what ``lost`` does fail; returns while the old objects still show it, with its task."""
+    monkeypatch.setattr(rebuilding, "REBUILD_SLICE", -1.0)  # it pauses at each step
+    left = [1]
+
+    def fail():
+        if left:
+            left.pop()
+            raise OSError("disk")
+
+    with armed("journal.commit.before", fail):
+        task = asyncio.create_task(lost)
+        await until(lambda: runtime._shard.rebuilding.is_running)
+    return task
+
+
+async def test_a_heartbeat_is_not_told_of_a_cancel_that_was_lost(monkeypatch):
+    """R5: what only a lost turn has decided reaches nobody, not even whoever asked in between."""
+    it = Outside(cancellation="wait_cancellation_completed")
+    async with hosted(MemoryJournal(), it.W, activities=[it.fn]) as runtime:
+        handle = await it.spawn(runtime)
+        signal = await during_a_rebuild(runtime, monkeypatch, handle.signal(it.W.end))
+        assert runtime._shard.find("a").state.activities[1].cancel, "it looks as if it was asked to stop"
+        outside = runtime.activity_handle(it.tokens[0])
+        await outside.heartbeat()
+        with pytest.raises(CommitUnknownError):
+            await signal
+        await outside.heartbeat("half")
+        await handle.signal(it.W.end)
+        await until(lambda: runtime._shard.find("a").state.activities[1].cancel)
+        with pytest.raises(ActivityCancelledError, match="asked activity 'asks' to stop"):
+            await outside.heartbeat("more")
+        await outside.report_cancelled()
+        assert await handle.result() == "cancelled"
+
+
+async def test_an_end_that_was_lost_refuses_no_completion(monkeypatch):
+    """The activity was given up in a turn that is lost: it is pending, and takes its result."""
+    it = Outside()
+    async with hosted(MemoryJournal(), it.W, activities=[it.fn]) as runtime:
+        handle = await it.spawn(runtime)
+        signal = await during_a_rebuild(runtime, monkeypatch, handle.signal(it.W.end))
+        assert not runtime._shard.find("a").state.activities, "it looks as if nobody waits"
+        await runtime.activity_handle(it.tokens[0]).complete(8)
+        with pytest.raises(CommitUnknownError):
+            await signal
+        assert await handle.result() == 8

@@ -1,6 +1,7 @@
 """When run ends while another task, or a handler, is inside a saga: what that has done is not lost."""
 
 import asyncio
+import contextlib
 
 import pytest
 from support.hosting import hosted, kinds, settled, until
@@ -354,3 +355,75 @@ async def test_queries_are_answered_and_mail_is_taken_while_it_undoes():
         with pytest.raises(WorkflowFailedError, match="main has failed"):
             await handle.result(timeout=10)
         await until(lambda: undone == ["b", "a"])
+
+
+class Stubborn:
+    """Its task swallows as many cancels as it is told, inside the block; main ends meanwhile."""
+
+    def __init__(self) -> None:
+        self.go_on = False
+
+    @workflow.signal
+    def proceed(self) -> None:
+        self.go_on = True
+
+    async def book(self, swallowed: int) -> None:
+        async with workflow.saga("trip") as saga:
+            await saga.run(do, "a", compensate=undo)
+            workflow.publish("booked", True)  # noqa: FBT003
+            for _ in range(swallowed):
+                with contextlib.suppress(asyncio.CancelledError):
+                    await workflow.wait_condition(lambda: False)
+            await workflow.wait_condition(lambda: False)
+
+    async def end(self) -> None:
+        raise ApplicationError("main has failed")
+
+    async def run(self, kind: str) -> None:
+        self.task = asyncio.create_task(self.book(int(kind)))
+        await workflow.wait_condition(lambda: self.go_on)
+        await self.end()
+
+
+@workflow.defn(name="Stubborn")
+class StubbornFails(Stubborn):
+    @workflow.run
+    async def run(self, kind: str) -> None:
+        await Stubborn.run(self, kind)
+
+
+@workflow.defn(name="Stubborn", on_crash="fail")
+class StubbornStray(Stubborn):
+    async def end(self) -> None:
+        raise asyncio.CancelledError
+
+    @workflow.run
+    async def run(self, kind: str) -> None:
+        await Stubborn.run(self, kind)
+
+
+async def held_by_its_saga(runtime, cls, caplog):
+    handle = await booked(runtime, cls, "1")
+    await handle.signal(cls.proceed)
+    await until(lambda: "whose block goes on although its task was cancelled" in caplog.text)
+    assert "workflow 's' " in caplog.text and "saga 'trip'" in caplog.text
+    assert (await handle.describe()).status == "running"
+    return handle
+
+
+async def test_a_block_that_goes_on_when_it_is_stopped_is_named_and_the_cancel_of_the_run_stops_it(caplog):
+    async with hosted(MemoryJournal(), StubbornFails, activities=ACTIVITIES) as runtime:
+        handle = await held_by_its_saga(runtime, StubbornFails, caplog)
+        await handle.cancel("enough")
+        with pytest.raises(WorkflowFailedError, match="main has failed"):
+            await handle.result(timeout=10)
+        assert undone == ["a"]
+
+
+async def test_a_cancel_behind_the_end_of_main_does_not_rewrite_how_it_ended(caplog):
+    async with hosted(MemoryJournal(), StubbornStray, activities=ACTIVITIES) as runtime:
+        handle = await held_by_its_saga(runtime, StubbornStray, caplog)
+        await handle.cancel("enough")
+        with pytest.raises(WorkflowFailedError, match="nobody has asked the run to cancel"):
+            await handle.result(timeout=10)
+        assert undone == ["a"]

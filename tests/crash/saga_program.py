@@ -55,10 +55,8 @@ def seen_before():
 async def do(step: str) -> str:
     if step == "full":
         raise ApplicationError("nothing left", non_retryable=True)
-    with suppress(
-        asyncio.CancelledError
-    ):  # the bus comes when it is told to stop, and is booked all the same
-        await asyncio.sleep(3600 if step == "bus" else 0)
+    if step == "bus":  # it comes when it is told to stop, and is booked all the same
+        await activity.wait_for_cancelled()
     note("do", step, "done")
     return step
 

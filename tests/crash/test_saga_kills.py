@@ -148,7 +148,8 @@ def test_what_was_done_is_undone_once_when_killed_at(point, tmp_path):
         kills += not lives.live(f"{point}:{count}")
         if point.startswith("recovery."):
             kills += not lives.live(BETWEEN)
-    assert kills >= 2
+    # The one step that is told to stop is not told again: it runs again.
+    assert kills >= (1 if point == "activity.cancel.before" else 2)
     while not lives.live():
         pass
     lives.check()
