@@ -24,6 +24,7 @@ from ..journal.outbox import (
     Post,
     Taken,
     aside_message,
+    broken_off,
     put_aside,
     row_of,
     taken_of,
@@ -44,10 +45,6 @@ READ = 1000
 #: Pause before messages that were kept back, or could not be looked at, are tried again, in seconds.
 PAUSE = 0.01
 LONG_PAUSE = 0.5
-
-
-#: Before the row of a message that is kept for people only: so it reads as no message.
-HALF_APPLIED = b"half applied "
 
 
 class Courier:
@@ -197,7 +194,7 @@ class Courier:
         except Exception as error:  # noqa: BLE001  (undecodable, or ours: the others go on)
             row = row_of(message.run_key, message.body)
             if workflow_id:  # perhaps a part of it was applied: no start may take it in again
-                row = HALF_APPLIED + row
+                row = broken_off(row)
             self._put_aside(message.sequence, row, error, message.run_key)
         else:
             self._damaged.discard(workflow_id)

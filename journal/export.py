@@ -100,7 +100,7 @@ def _messages(
         return None if named is None else (named.workflow_id, named.run_id)
 
     for message in messages_under_way(walk.store):
-        if message.body is None:
+        if message.body is None or message.error:
             damaged(Damage(0, 0, f"message {message.sequence}: {message.error}", _table_of(message)))
             continue
         sender = names(message.run_key) if message.run_key else None

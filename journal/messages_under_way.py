@@ -9,7 +9,17 @@ import msgspec
 
 from . import events as ev
 from .errors import JournalCorruptError
-from .outbox import Aside, Damaged, Taken, aside_message, facts_of, put_aside, taken_of
+from .outbox import (
+    HALF_APPLIED,
+    Aside,
+    Damaged,
+    Taken,
+    aside_message,
+    facts_of,
+    put_aside,
+    taken_of,
+    whole_row,
+)
 from .run_messages import Answer, RunMessage, StartRun, ToRun, decode_message
 from .store import JournalStore, Tables
 from .tables import PAIR, Table
@@ -24,7 +34,7 @@ class UnderWay(NamedTuple):
         is_aside: It was put aside.
         run_key: The run that has sent it; 0 when that is not known.
         body: What it says; None when it cannot be read.
-        error: Why not.
+        error: Why not, or why nobody takes it in; empty for one that will be received.
     """
 
     sequence: int
@@ -67,7 +77,8 @@ class UnderWay(NamedTuple):
         if self.body is None:
             return f"message {self.sequence}, {place}, cannot be read: {self.error}"
         sender = f" from run {self.run_key}" if self.run_key else ""
-        return f"message {self.sequence}, {place}: {self.what} for {self.receiver[0]!r}{sender}"
+        error = f": {self.error}" if self.error else ""
+        return f"message {self.sequence}, {place}: {self.what} for {self.receiver[0]!r}{sender}{error}"
 
 
 def messages_under_way(store: JournalStore) -> Iterator[UnderWay]:
@@ -98,6 +109,8 @@ def _taken(store: JournalStore, shard: int) -> Taken:
 
 
 def _under_way(found: Aside, *, is_aside: bool) -> UnderWay:
+    if (whole := whole_row(found)) is not None:
+        return _under_way(whole, is_aside=is_aside)._replace(error=HALF_APPLIED)
     message = aside_message(found)
     if isinstance(message, Damaged):
         return UnderWay(found.sequence, found.source, is_aside, 0, None, str(message.error))

@@ -25,6 +25,9 @@ from .tables import NUMBER, PAIR, Table, run_range
 _ACKNOWLEDGED = b"outbox "
 _WATERMARK = b"watermark "
 _ASIDE = b"aside "
+#: Before the row of a message that is kept for people only: so it reads as no message.
+_BROKEN_OFF = b"half applied "
+HALF_APPLIED = "Everact itself failed while it was taken in, perhaps in part: no start tries it again"
 
 
 class Message(NamedTuple):
@@ -292,8 +295,22 @@ def facts_of(tables: Tables) -> list[tuple[bytes, bytes]]:
     ]
 
 
+def broken_off(row: bytes) -> bytes:
+    """The row of a message that an error of ours broke off: perhaps a part of it was applied, so nobody takes it in."""
+    return _BROKEN_OFF + row
+
+
+def whole_row(aside: Aside) -> Aside | None:
+    """A message that was broken off, as it was before that; None for any other."""
+    return (
+        aside._replace(row=aside.row.removeprefix(_BROKEN_OFF)) if aside.row.startswith(_BROKEN_OFF) else None
+    )
+
+
 def aside_message(aside: Aside) -> Message | Damaged:
     """A message that was put aside, as it would come from the outbox."""
+    if aside.row.startswith(_BROKEN_OFF):
+        return Damaged(aside.sequence, aside.row, JournalCorruptError(HALF_APPLIED))
     try:
         return message_of(PAIR.pack(aside.source, aside.sequence), aside.row)
     except JournalCorruptError as error:

@@ -158,7 +158,7 @@ class _Verification:
         self._check.facts(self._wrong)
         for message in messages_under_way(store):
             self.report.note(message)
-            if message.is_aside and message.body is None:  # one in the outbox has been told with its row
+            if message.is_aside and message.error:  # one in the outbox has been told with its row
                 text = f"{message}: `everact journal messages --discard` takes it out"
                 self._wrong(0, Fault(0, text, table=Table.FACTS.value))
 

@@ -17,6 +17,7 @@ from everact.journal.fault_points import armed
 from everact.journal.memory_store import MemoryJournal, MemoryStore
 from everact.journal.outbox import Post, put_aside
 from everact.journal.tables import Table
+from everact.journal.verify import verify
 from everact.payloads import PayloadCodec
 
 
@@ -327,6 +328,10 @@ async def test_a_message_that_was_half_applied_is_for_people_and_never_applied_a
     for _ in range(2):
         async with hosted(journal, Target, Sender) as runtime:
             await settled(runtime)
+    report = verify(MemoryStore(journal))
+    (said,) = [str(problem) for problem in report.problems]
+    assert "put aside: signal 'tell' for 'target' from run " in said
+    assert "Everact itself failed while it was taken in, perhaps in part: no start tries it again" in said
     async with hosted(journal, Target, Sender) as runtime:
         target = runtime.ref("target", Target)
         await target.signal("tell", "end")
