@@ -13,11 +13,13 @@ class RunningStep(Protocol):
         command: Its number in the run.
         parent: The step around it.
         is_outlived: It has done what no checkpoint holds, so that its body runs again in a replay.
+        is_undone: A saga around it undoes it, should it be completed.
     """
 
     command: int
     parent: RunningStep | None
     is_outlived: bool
+    is_undone: bool
 
 
 current_step: ContextVar[RunningStep | None] = ContextVar("everact_step", default=None)
@@ -33,3 +35,11 @@ def outlives_step(entered_in: RunningStep | None) -> None:
     while step is not None and step is not entered_in:
         step.is_outlived = True
         step = step.parent
+
+
+def is_in_undone_step() -> bool:
+    """Whether the body of a step runs here that a saga undoes once it is completed."""
+    step = current_step.get()
+    while step is not None and not step.is_undone:
+        step = step.parent
+    return step is not None

@@ -112,6 +112,7 @@ class StepCall:
         definition: The step.
         parent: The step around it.
         is_outlived: It has told a saga around it something, so that it is no checkpoint.
+        is_undone: A saga around it undoes it, should it be completed.
     """
 
     __slots__ = (
@@ -125,6 +126,7 @@ class StepCall:
         "command",
         "definition",
         "is_outlived",
+        "is_undone",
         "parent",
     )
 
@@ -137,6 +139,7 @@ class StepCall:
         self._context: Context | None = None
         self.parent: RunningStep | None = None
         self.is_outlived = False
+        self.is_undone = False
         self.definition = definition
         self._arguments = arguments
         self.command = instance.next_command
@@ -209,6 +212,7 @@ class StepCall:
     async def _run(self) -> Any:
         instance = self._instance
         self.parent = current_step.get()
+        self.is_undone = self.definition.compensate is not None and active_saga.get() is not None
         current_step.set(self)
         replay = instance.steps
         recorded = None if replay is None else replay.starts.get(self.command)

@@ -41,6 +41,7 @@ from .randomness import DrawnRandom, Draws, Randomness
 from .run_end import WorkflowCrashedError, close, end_by_handler, end_run, failed_outcome
 from .saga_at_end import sagas_hold_end
 from .saga_compensation import RunSagas
+from .step_context import is_in_undone_step
 from .turn_guard import Guard
 
 if TYPE_CHECKING:
@@ -340,6 +341,9 @@ class WorkflowInstance:
         resolved: ResolvedActivityOptions = definition.options
         if options:
             resolved = resolved.overridden(options)
+        cancellation = resolved.cancellation
+        if cancellation == ev.TRY_CANCEL and "cancellation_type" not in options and is_in_undone_step():
+            cancellation = ev.WAIT_COMPLETED
         payloads, keywords = encoded or registered.codec.encode_args(self._converter, args, kwargs)
         command = self.next_command
         self.next_command = command + 1
@@ -363,7 +367,7 @@ class WorkflowInstance:
         if decode is None:
             decode = registered.codec.result_decoder(self._converter)
         label = f"activity {name!r}"
-        future = make(self, command, label, decode, place, cancellation=resolved.cancellation)
+        future = make(self, command, label, decode, place, cancellation=cancellation)
         self.pending[command] = future
         return future
 

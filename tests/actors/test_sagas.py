@@ -647,6 +647,46 @@ async def test_a_cancel_finds_a_step_on_its_way_which_is_undone_if_it_was_done(k
     assert world.done == ["begins", "do a", "undo a"]
 
 
+@pytest.mark.parametrize("told", [False, True])
+async def test_what_a_step_of_the_class_is_doing_when_it_is_cancelled_is_undone(told):
+    """Its activity goes on to its end, the step is completed, and the saga undoes it."""
+    options = {"cancellation_type": "try_cancel"} if told else {}
+    done = asyncio.Event()
+
+    @activity.defn(retry_policy=ONCE)
+    async def slow(what: str) -> str:
+        world.done.append("begins")
+        await done.wait()
+        await acts("do", what)
+        return what
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> None:
+            async with workflow.saga():
+                await self.book("a")
+                await workflow.wait_condition(lambda: False)
+
+        @workflow.step(compensate=undo)
+        async def book(self, what: str) -> str:
+            return await self.inside(what)
+
+        @workflow.step
+        async def inside(self, what: str) -> str:
+            return await workflow.execute_activity(slow, what, **options)
+
+    async with hosted(MemoryJournal(), W, activities=[*ACTIVITIES, slow]) as runtime:
+        handle = await runtime.spawn(W.run, id="s")
+        await until(lambda: world.done)
+        await handle.cancel()
+        await settled(runtime)
+        assert (await handle.describe()).status == ("cancelled" if told else "running")
+        done.set()
+        await failed(handle, WorkflowCancelledError)
+    assert world.done == (["begins"] if told else ["begins", "do a", "undo a"])
+
+
 @pytest.mark.parametrize("inside", [False, True])
 async def test_a_time_limit_undoes_and_becomes_a_timeout_error(inside):
     clock = ManualClock()
