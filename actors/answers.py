@@ -20,7 +20,7 @@ def deliver_result(run: WorkflowInstance, delivery: Delivery) -> None:
     if type(event) is ev.ActivityCompleted:
         future.set_result(future.decode(event.result))
     else:
-        future.end_cancelled()
+        future.end_cancelled(event.attempt)
 
 
 def deliver_failure(run: WorkflowInstance, delivery: Delivery) -> None:

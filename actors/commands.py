@@ -95,8 +95,8 @@ class CommandFuture(asyncio.Future[Any]):
         self._host.cancel_activity(self.command, self.cancellation)
         return super().cancel(msg)
 
-    def end_cancelled(self) -> None:
-        """The activity that was asked to stop is over."""
+    def end_cancelled(self, attempt: int = 1) -> None:  # noqa: ARG002  (for those that have to know)
+        """The activity that was asked to stop is over, in or before this attempt."""
         super().cancel()
 
     def __await__(self) -> Generator[Any, None, Any]:

@@ -139,8 +139,15 @@ class SagaBlock:
 
     def _step_failed(self, step: StepFuture, error: BaseException | None, *, is_unknown: bool) -> None:
         self._pending.pop(step, None)
-        if is_unknown and step.compensates_unknown and step.compensation is not None:
-            self._completed(step.compensation)
+        if is_unknown and step.compensation is not None:
+            if step.compensates_unknown:
+                self._completed(step.compensation)
+            else:
+                self._run._log(
+                    logging.WARNING,
+                    f"saga {self._name!r}: whether step {step.name!r} was done is not known, and it is not undone; "
+                    f"give it compensate_unknown=True and compensate_args=(...) if it must be",
+                )
         if error is not None and not step.is_optional:
             self._failures.append((error, step.name))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..journal.events import WAIT_COMPLETED
 from ..journal.payloads import Payload
 from .commands import CommandFuture
 from .definitions import DEFINITION, ActivityDefinition, activity_definition
@@ -224,10 +225,10 @@ class StepFuture(CommandFuture):
             self.saga._step_failed(self, None, is_unknown=True)
         return is_cancelled
 
-    def end_cancelled(self) -> None:
-        """It was told to stop, and has: how far it had come is not known."""
-        self.saga._step_failed(self, None, is_unknown=True)
-        super().end_cancelled()
+    def end_cancelled(self, attempt: int = 1) -> None:
+        """It was told to stop, and has: how far it had come is not known, unless nobody has broken into it."""
+        self.saga._step_failed(self, None, is_unknown=self.cancellation != WAIT_COMPLETED or attempt > 1)
+        super().end_cancelled(attempt)
 
 
 def _is_unknown(error: BaseException) -> bool:

@@ -515,7 +515,7 @@ async def test_a_step_of_another_kind_that_outlives_the_block_is_undone_when_it_
 
 
 @pytest.mark.parametrize("asked", [False, True])
-async def test_a_step_that_timed_out_is_undone_when_asked_for(asked):
+async def test_a_step_that_timed_out_is_undone_when_asked_for(asked, caplog):
     clock = ManualClock()
 
     async def body(_run):
@@ -538,6 +538,8 @@ async def test_a_step_that_timed_out_is_undone_when_asked_for(asked):
         error = await failed(handle)
     assert "start_to_close_timeout" in str(error)
     assert ("undo slow booking" in world.done) == asked
+    text = "saga 'saga': whether step 'do' was done is not known, and it is not undone; give it compensate_unknown=True"
+    assert (text in caplog.text) == (not asked)
 
 
 async def test_a_step_that_failed_at_once_was_not_done_and_after_a_repeat_it_may_have_been():
@@ -645,6 +647,36 @@ async def test_a_cancel_finds_a_step_on_its_way_which_is_undone_if_it_was_done(k
         done.set()
         await failed(handle, WorkflowCancelledError)
     assert world.done == ["begins", "do a", "undo a"]
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_of_a_step_that_nobody_broke_into_and_that_did_not_end_it_is_known_that_it_was_not_done(
+    attempts, caplog
+):
+    """It stopped where it asked; but an earlier attempt may have done it."""
+    tried = []
+
+    @activity.defn(retry_policy=RetryPolicy(initial_interval=0.001))
+    async def asks(what: str) -> None:
+        tried.append(what)
+        if len(tried) < attempts:
+            raise ApplicationError("once more")
+        await activity.wait_for_cancelled()
+        raise asyncio.CancelledError
+
+    async def body(_run):
+        async with workflow.saga() as saga:
+            await saga.run(asks, "a", compensate=undo)
+
+    cls = runs(body)
+    async with hosted(MemoryJournal(), cls, activities=[*ACTIVITIES, asks]) as runtime:
+        handle = await runtime.spawn(cls.run, id="s")
+        await until(lambda: len(tried) == attempts)
+        await settled(runtime)
+        await handle.cancel()
+        await failed(handle, WorkflowCancelledError)
+    assert world.done == []
+    assert ("whether step 'asks' was done is not known" in caplog.text) == (attempts > 1)
 
 
 @pytest.mark.parametrize("told", [False, True])
