@@ -40,13 +40,13 @@ warnings.filters = list(warnings.filters)
 """
 
 WORKFLOWS = """
-import ctypes, http.server, smtplib, sqlite3, ssl, subprocess, threading, xmlrpc.server
+import contextlib, ctypes, http.server, smtplib, sqlite3, ssl, subprocess, threading, xmlrpc.server
 import {name}
 from everact import activity, workflow
 
 @activity.defn
 async def uses() -> bool:
-    with sqlite3.connect(":memory:") as db:
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.execute("select 1")
     return {name}.HOME is not None or True
 
