@@ -22,6 +22,7 @@ from ..journal.writer import Raise, settle
 from .clock import VirtualClock, VirtualLater
 from .crashes import SimulatedCrashError
 from .errors import NoProgressError
+from .standstill import Standstill
 
 if TYPE_CHECKING:
     from ..actors.attempts import Attempt
@@ -37,6 +38,8 @@ PASSES = 10
 PATIENCE = 2.0
 #: Between two looks at what only real time moves, in seconds.
 PAUSE = 0.002
+#: Between two looks whether somebody may still move time by hand, in seconds.
+LOOK = 0.02
 
 
 class Call:
@@ -111,12 +114,14 @@ class TimeDriver:
         *,
         fault: Callable[[], BaseException | None],
         is_automatic: bool,
+        patience: float,
     ) -> None:
         self._clock = clock
         self._later = later
         self._shard_now = shard
         self._report = report
         self._fault = fault
+        self._patience = patience
         self._advances: deque[Advance] = deque()
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -218,7 +223,7 @@ class TimeDriver:
             if advance is None and not self._is_wanted():
                 await self._stirred.wait()
                 continue
-            if advance is None and (self.holds or not self.is_automatic):
+            if advance is None and self.holds:
                 await self._something_else()
                 continue
             shard = self._shard_now()
@@ -229,13 +234,42 @@ class TimeDriver:
             if not past_running and self.holding():
                 await self._something_else()
             elif await self._is_calm(shard, past_running=past_running):
-                self._step(shard, advance)
+                if advance is None and not self.is_automatic:
+                    await self._stand(shard)
+                else:
+                    self._step(shard, advance)
 
     async def _something_else(self) -> None:
         """Wait until something changes; say so when that takes long."""
         timer = asyncio.get_running_loop().call_later(PATIENCE, self._complain)
         try:
             await self._stirred.wait()
+        finally:
+            timer.cancel()
+
+    async def _stand(self, shard: Shard) -> None:
+        """Nothing can run, and only the test moves time: give up the calls that wait once none of its tasks goes on."""
+        standstill = Standstill(self._patience)
+        timer = asyncio.get_running_loop().call_later(PATIENCE, self._complain)
+        try:
+            while not (self._stirred.is_set() or self._is_busy(shard) or self.holding()):
+                fault = self._fault()
+                if fault is not None:
+                    self._give_up(lambda _call, fault=fault: fault)
+                elif self._meet_conditions():
+                    pass
+                elif standstill.is_reached(self._task):
+                    why = (
+                        f'with time="manual" only env.advance(...) moves time, and no other task has gone on for '
+                        f"{self._patience:g} s. Start it with env.spawn(...), call env.advance(...), then wait"
+                    )
+                    self._give_up(lambda call, why=why: NoProgressError(call.text, self._report(call), why))
+                else:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK):
+                            await self._stirred.wait()
+                    continue
+                return
         finally:
             timer.cancel()
 
