@@ -10,9 +10,11 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from ..actors.context import current_activity
 from ..actors.horizon import Horizon
@@ -43,7 +45,7 @@ LOOK = 0.02
 
 
 class Call:
-    """A call that waits for the environment.
+    """A call that waits for the environment, as the context of its waiting.
 
     Attributes:
         text: What it waits for, for messages.
@@ -55,11 +57,22 @@ class Call:
         met: Done once that is true; None without a condition.
     """
 
-    __slots__ = ("_cancelling", "attempt", "condition", "error", "met", "task", "text", "workflow_id")
+    __slots__ = (
+        "_cancelling",
+        "_driver",
+        "attempt",
+        "condition",
+        "error",
+        "met",
+        "task",
+        "text",
+        "workflow_id",
+    )
 
-    def __init__(self, text: str, workflow_id: str, attempt: Attempt | None) -> None:
+    def __init__(self, driver: TimeDriver, text: str, workflow_id: str, attempt: Attempt | None) -> None:
         task = asyncio.current_task()
         assert task is not None
+        self._driver = driver
         self.text = text
         self.workflow_id = workflow_id
         self.task = task
@@ -77,6 +90,20 @@ class Call:
     def ended_by_us(self) -> bool:
         """Whether a cancellation that arrives is ours."""
         return self.error is not None and self.task.uncancel() <= self._cancelling
+
+    def __enter__(self) -> Self:
+        self._driver.calls[self] = None
+        self._driver.stir()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self._driver.calls[self]
+        self._driver.stir()
+        if isinstance(error, asyncio.CancelledError) and self.ended_by_us():
+            assert self.error is not None
+            raise self.error from None
 
 
 class Advance:
@@ -149,27 +176,13 @@ class TimeDriver:
 
     # --- who waits
 
-    @contextmanager
-    def waiting(self, text: str, workflow_id: str = "") -> Generator[Call]:
-        """Let time pass while the body waits for the environment.
+    def waiting(self, text: str, workflow_id: str = "") -> Call:
+        """Let time pass while the body of a ``with`` waits for the environment.
 
-        Raises:
-            NoProgressError: What it waits for can never come.
+        The body raises NoProgressError when what it waits for can never come.
         """
         context = current_activity.get(None)
-        call = Call(text, workflow_id, None if context is None else context.attempt)
-        self.calls[call] = None
-        self.stir()
-        try:
-            yield call
-        except asyncio.CancelledError:
-            if call.ended_by_us():
-                assert call.error is not None
-                raise call.error from None
-            raise
-        finally:
-            del self.calls[call]
-            self.stir()
+        return Call(self, text, workflow_id, None if context is None else context.attempt)
 
     async def sleep(self, seconds: float) -> None:
         """Wait until so much virtual time has passed."""
@@ -255,15 +268,11 @@ class TimeDriver:
             while not (self._stirred.is_set() or self._is_busy(shard) or self.holding()):
                 fault = self._fault()
                 if fault is not None:
-                    self._give_up(lambda _call, fault=fault: fault)
+                    self._give_up(partial(_always, fault))
                 elif self._meet_conditions():
                     pass
                 elif standstill.is_reached(self._task):
-                    why = (
-                        f'with time="manual" only env.advance(...) moves time, and no other task has gone on for '
-                        f"{self._patience:g} s. Start it with env.spawn(...), call env.advance(...), then wait"
-                    )
-                    self._give_up(lambda call, why=why: NoProgressError(call.text, self._report(call), why))
+                    self._give_up(self._unmoved)
                 else:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(LOOK):
@@ -272,6 +281,14 @@ class TimeDriver:
                 return
         finally:
             timer.cancel()
+
+    def _unmoved(self, call: Call) -> NoProgressError:
+        """What a call gets that waits for time that nobody moves."""
+        why = (
+            f'with time="manual" only env.advance(...) moves time, and no other task has gone on for '
+            f"{self._patience:g} s. Start it with env.spawn(...), call env.advance(...), then wait"
+        )
+        return NoProgressError(call.text, self._report(call), why)
 
     def _complain(self) -> None:
         log.warning("virtual time stands still since %g s.\n%s", PATIENCE, self._report(None))
@@ -316,7 +333,7 @@ class TimeDriver:
         """Nothing can run: move time to what is due next, or give up the calls that wait."""
         fault = self._fault()
         if fault is not None:
-            self._give_up(lambda _call: fault)
+            self._give_up(partial(_always, fault))
             if advance is not None:
                 self._advances.popleft()
                 settle(advance.done, Raise(fault))
@@ -391,6 +408,10 @@ class TimeDriver:
 def _matters(owner: object) -> bool:
     """Whether what a timer belongs to lets somebody go on, and that only by its timer."""
     return not (isinstance(owner, Housekeeping) or (isinstance(owner, Horizon) and owner.watches))
+
+
+def _always(error: BaseException, _call: Call) -> BaseException:
+    return error
 
 
 def _never() -> bool:
