@@ -66,6 +66,7 @@ def pytest_run(folder, text, *options):
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_use_the_kit_does_not_import_the_engine(tmp_path):
     text = (
         "import sys\n\ndef test_it(request):\n"
@@ -126,6 +127,7 @@ def shown(done, test):
     return done.stdout.partition(f" {test} ___")[2].partition("\n____")[0]
 
 
+@pytest.mark.slow
 def test_a_failed_test_shows_its_own_line_and_not_those_of_everact(tmp_path):
     done = pytest_run(tmp_path, FAILING, "--tb=short", "--show-capture=no")
     for test, line in (
@@ -147,6 +149,7 @@ def test_a_failed_test_shows_its_own_line_and_not_those_of_everact(tmp_path):
     assert "history_matchers.py" in shown(done, "test_matcher")
 
 
+@pytest.mark.slow
 def test_the_frames_of_what_may_be_a_bug_of_everact_are_shown(tmp_path):
     done = pytest_run(tmp_path, FAILING, "--tb=short", "--show-capture=no", "-k", "bug")
     assert "history_matchers.py" in done.stdout
