@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .._wiring import builders
 from ..journal.lmdb_store import LmdbStore
 from ..journal.store import JournalStore
 
@@ -28,15 +29,8 @@ NO_DOOR = Door()
 #: Opens the door of an entered runtime beside the journal in a directory; never raises.
 DoorBuilder = Callable[["Runtime", str], Door]
 
-_builder: DoorBuilder | None = None
-
-
-def build_doors_with(builder: DoorBuilder) -> None:
-    """Say how doors are built, once, at import."""
-    global _builder  # noqa: PLW0603
-    _builder = builder
-
 
 def open_door(runtime: Runtime, store: JournalStore) -> Door:
     """Open the door of a runtime; a journal in memory has no place for one."""
-    return _builder(runtime, store.path) if _builder is not None and isinstance(store, LmdbStore) else NO_DOOR
+    builder: DoorBuilder | None = builders.get("door")
+    return builder(runtime, store.path) if builder is not None and isinstance(store, LmdbStore) else NO_DOOR

@@ -417,7 +417,10 @@ def each_of(option: str, given: Iterable[Any]) -> Iterable[Any]:
         TypeError: It is a text, a class, or nothing that can be gone through.
     """
     if isinstance(given, str) or not hasattr(given, "__iter__") or isinstance(given, type):
-        raise TypeError(f"{option} must be a list, not {given!r}")
+        name = getattr(given, "__name__", None)  # a class or function, where a list of them is wanted
+        raise TypeError(
+            f"{option} must be a list, not {given!r}{f': write {option}=[{name}]' if name else ''}"
+        )
     return given
 
 

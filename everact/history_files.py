@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .actors.descriptions import History
 
-__all__ = ["UnreadableHistoryError", "find_run", "read_histories"]
+__all__ = ["UnreadableHistoryError", "check_history_file", "find_run", "read_histories"]
 
 #: Runs that are named where one has to be chosen.
 NAMED = 10
@@ -30,6 +31,7 @@ def read_histories(path: Path) -> list[History]:
     from .actors.descriptions import History  # noqa: PLC0415  (each command loads only what it needs)
     from .testing.history_sources import histories_of  # noqa: PLC0415
 
+    check_history_file(path)
     is_input = str(path) == "-"
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if is_input else ""
     if is_input and not text.lstrip().startswith("{"):
@@ -42,6 +44,25 @@ def read_histories(path: Path) -> list[History]:
             f"{str(path)!r} holds no history: {reasons[0] if reasons else 'it is empty'}"
         )
     return found
+
+
+def check_history_file(path: Path, *, may_be_folder: bool = False) -> None:
+    """Refuse what is no file, as a workflow id is none, and say how to get one.
+
+    Raises:
+        UnreadableHistoryError: There is no such file.
+    """
+    if str(path) == "-" or (path.exists() and (may_be_folder or not path.is_dir())):
+        return
+    name = str(path)
+    where = f"{name!r} is a folder" if path.is_dir() else f"there is no file {name!r}"
+    looks_like_id = not path.is_dir() and path.suffix not in {".json", ".jsonl"} and path.parent == Path()
+    run = shlex.quote(name) if looks_like_id else "ID"
+    raise UnreadableHistoryError(
+        f"{where}: what is wanted is a file with the history of a run. Write one with "
+        f"`everact history {run} --journal DIR --json > history.json`, or `everact journal export DIR {run} -o "
+        f"history.json`"
+    )
 
 
 def find_run(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from .command_calls import failed
+from .debugging.code_options import CodeFiles, CodeNames
+from .history_files import check_history_file
 from .journal_commands import AsJson, _print_json, _printable, _progress
 
 if TYPE_CHECKING:
@@ -43,16 +46,8 @@ def replay(  # noqa: PLR0917
             show_default=False,
         ),
     ] = None,
-    workflows: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--workflows",
-            "-w",
-            metavar="MODULE[:NAME]",
-            show_default=False,
-            help="A workflow class, or all that a module has; again for more.",
-        ),
-    ] = None,
+    module: CodeFiles = None,
+    workflows: CodeNames = None,
     activities: Annotated[
         list[str] | None,
         typer.Option(
@@ -112,19 +107,27 @@ def replay(  # noqa: PLR0917
         raise typer.BadParameter("give files or directories of histories, or a journal with --journal")
     if journal is None and (workflow_type or status or limit):
         raise typer.BadParameter("--type, --status and --limit are for --journal")
-    if (replayer is None) == (not workflows):
+    if (replayer is None) == (not (module or workflows)):
         raise typer.BadParameter(
-            "say which code is to be replayed: --workflows MODULE[:NAME], or --replayer MODULE:NAME"
+            "say which code is to be replayed: --module FILE, --workflows MODULE[:NAME], or --replayer MODULE:NAME"
         )
     if replayer is not None and (activities or hash_seed or not jump_steps):
         raise typer.BadParameter(
-            "--activities, --hash-seed and --no-jump-steps are for --workflows: the Replayer has its own"
+            "--activities, --hash-seed and --no-jump-steps are for --module and --workflows: the Replayer has its "
+            "own"
         )
     sys.path.insert(0, "")  # as with python -m: modules of the working directory
     try:
         chosen = _replayer(
-            replayer, workflows or [], activities, hash_seeds=hash_seed or [], jump_steps=jump_steps
+            replayer,
+            module or [],
+            workflows or [],
+            activities,
+            hash_seeds=hash_seed or [],
+            jump_steps=jump_steps,
         )
+        for path in histories or ():
+            check_history_file(path, may_be_folder=True)
         report = _report(chosen, histories or [], journal, workflow_type, status, limit)
     except (TypeError, ValueError) as error:
         raise failed(error, 1) from None
@@ -161,6 +164,7 @@ def _report(  # noqa: PLR0917
 
 def _replayer(
     named: str | None,
+    files: list[Path],
     workflows: list[str],
     activities: list[str] | None,
     *,
@@ -168,12 +172,12 @@ def _replayer(
     jump_steps: bool,
 ) -> Replayer:
     from .actors.definitions import DEFINITION, ActivityDefinition, WorkflowDefinition  # noqa: PLC0415
+    from .debugging.code_files import module_of  # noqa: PLC0415
     from .testing import Replayer  # noqa: PLC0415
 
-    def declared(option: str, names: list[str], kind: type[Any]) -> list[Any]:
+    def declared(given: Iterable[tuple[str, str, Any]], kind: type[Any]) -> list[Any]:
         found: dict[int, Any] = {}
-        for name in names:
-            it = _named(option, name)
+        for option, name, it in given:
             each = (
                 list(vars(it).values())
                 if inspect.ismodule(it)
@@ -196,9 +200,14 @@ def _replayer(
                 f"--replayer {named}: that is no Replayer, and no function that makes one"
             )
         return made
-    functions = None if activities is None else declared("--activities", activities, ActivityDefinition)
+    functions = None
+    if activities is not None:
+        named_ones = [("--activities", name, _named("--activities", name)) for name in activities]
+        functions = declared(named_ones, ActivityDefinition)
+    code = [("--module", str(path), module_of(path)) for path in files]
+    code += [("--workflows", name, _named("--workflows", name)) for name in workflows]
     return Replayer(
-        workflows=declared("--workflows", workflows, WorkflowDefinition),
+        workflows=declared(code, WorkflowDefinition),
         activities=functions,
         hash_seeds=hash_seeds,
         jump_steps=jump_steps,
@@ -214,11 +223,17 @@ def _named(option: str, name: str) -> Any:
     """What ``module:name`` means, or a module.
 
     Raises:
+        CodeNotFoundError: Importing it starts a program.
         BadParameter: It cannot be imported, or has no such name.
     """
     module, _, path = name.partition(":")
+    from .debugging.loading import CodeNotFoundError, only_importing  # noqa: PLC0415
+
     try:
-        found: Any = importlib.import_module(module)
+        with only_importing(repr(module)):
+            found: Any = importlib.import_module(module)
+    except CodeNotFoundError:
+        raise
     except Exception as error:
         raise typer.BadParameter(
             f"{option} {name}: the module {module!r} cannot be imported from here ({type(error).__name__}: {error})"

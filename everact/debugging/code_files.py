@@ -15,15 +15,14 @@ from ..actors.definitions import DEFINITION, ActivityDefinition, WorkflowDefinit
 from ..actors.dynamic import WithDynamic
 from ..actors.interceptors import Interceptor
 from ..journal.payloads import PayloadConverter
+from .loading import CodeNotFoundError, only_importing
 
 _STDLIB = frozenset(sys.stdlib_module_names)
 _PACKAGE = __name__.partition(".")[0]
 
+__all__ = ["Code", "CodeNotFoundError", "load_code", "module_of"]
+
 D = TypeVar("D", WorkflowDefinition, ActivityDefinition)
-
-
-class CodeNotFoundError(ValueError):
-    """What was named cannot be loaded, or does not hold what the history needs."""
 
 
 class Code:
@@ -72,7 +71,7 @@ def load_code(
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    modules = [_from_file(path) for path in files]
+    modules = [module_of(path) for path in files]
     named: list[Any] = []
     for name in names:
         module, _, attributes = name.partition(":")
@@ -102,7 +101,8 @@ def _may_hold(name: str) -> bool:
 
 def _module(name: str, said: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        with only_importing(repr(said)):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
@@ -133,8 +133,12 @@ def _made(found: Any) -> Any:
     return found() if isinstance(found, type) else found
 
 
-def _from_file(path: Path) -> ModuleType:
-    """Import a file by the name that its package gives it, so that its relative imports work."""
+def module_of(path: Path) -> ModuleType:
+    """Import a file by the name that its package gives it, so that its relative imports work.
+
+    Raises:
+        CodeNotFoundError: There is no such file, or importing it starts a program.
+    """
     if not path.is_file():
         raise CodeNotFoundError(f"there is no file {str(path)!r}: --module takes the path of a Python file")
     path = path.resolve()
@@ -157,7 +161,8 @@ def _from_file(path: Path) -> ModuleType:
         raise CodeNotFoundError(f"{str(path)!r} is no Python file: its name must end in .py")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        with only_importing(repr(path.name)):
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

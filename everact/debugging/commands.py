@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..journal_commands import _print_json, _say
+from .code_options import CodeFiles, CodeNames
 
 __all__ = ["app"]
 
@@ -40,26 +41,8 @@ def debug(  # noqa: PLR0917  (typer takes options as parameters)
             show_default=False,
         ),
     ],
-    module: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--module",
-            "-m",
-            metavar="FILE",
-            help="A Python file with the code; again for another one.",
-            show_default=False,
-        ),
-    ] = None,
-    workflows: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--workflows",
-            "-w",
-            metavar="MODULE[:CLASS]",
-            help="Code by the name that import knows it by; again for another.",
-            show_default=False,
-        ),
-    ] = None,
+    module: CodeFiles = None,
+    workflows: CodeNames = None,
     workflow_id: WorkflowId = None,
     run_id: OneRunId = None,
     interceptor: Annotated[
@@ -99,7 +82,7 @@ def debug(  # noqa: PLR0917  (typer takes options as parameters)
     from .targets import EventNotReachedError  # noqa: PLC0415
 
     if not module and not workflows:
-        raise typer.BadParameter("say where the code is: --module FILE or --workflows MODULE[:CLASS]")
+        raise typer.BadParameter("say where the code is: --module FILE or --workflows MODULE[:NAME]")
     try:
         found = find_run(read_histories(history), history, workflow_id, run_id)
         code = load_code(

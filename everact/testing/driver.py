@@ -10,9 +10,11 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from ..actors.context import current_activity
 from ..actors.horizon import Horizon
@@ -22,6 +24,7 @@ from ..journal.writer import Raise, settle
 from .clock import VirtualClock, VirtualLater
 from .crashes import SimulatedCrashError
 from .errors import NoProgressError
+from .standstill import Standstill
 
 if TYPE_CHECKING:
     from ..actors.attempts import Attempt
@@ -37,10 +40,12 @@ PASSES = 10
 PATIENCE = 2.0
 #: Between two looks at what only real time moves, in seconds.
 PAUSE = 0.002
+#: Between two looks whether somebody may still move time by hand, in seconds.
+LOOK = 0.02
 
 
 class Call:
-    """A call that waits for the environment.
+    """A call that waits for the environment, as the context of its waiting.
 
     Attributes:
         text: What it waits for, for messages.
@@ -52,11 +57,22 @@ class Call:
         met: Done once that is true; None without a condition.
     """
 
-    __slots__ = ("_cancelling", "attempt", "condition", "error", "met", "task", "text", "workflow_id")
+    __slots__ = (
+        "_cancelling",
+        "_driver",
+        "attempt",
+        "condition",
+        "error",
+        "met",
+        "task",
+        "text",
+        "workflow_id",
+    )
 
-    def __init__(self, text: str, workflow_id: str, attempt: Attempt | None) -> None:
+    def __init__(self, driver: TimeDriver, text: str, workflow_id: str, attempt: Attempt | None) -> None:
         task = asyncio.current_task()
         assert task is not None
+        self._driver = driver
         self.text = text
         self.workflow_id = workflow_id
         self.task = task
@@ -74,6 +90,20 @@ class Call:
     def ended_by_us(self) -> bool:
         """Whether a cancellation that arrives is ours."""
         return self.error is not None and self.task.uncancel() <= self._cancelling
+
+    def __enter__(self) -> Self:
+        self._driver.calls[self] = None
+        self._driver.stir()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self._driver.calls[self]
+        self._driver.stir()
+        if isinstance(error, asyncio.CancelledError) and self.ended_by_us():
+            assert self.error is not None
+            raise self.error from None
 
 
 class Advance:
@@ -111,12 +141,14 @@ class TimeDriver:
         *,
         fault: Callable[[], BaseException | None],
         is_automatic: bool,
+        patience: float,
     ) -> None:
         self._clock = clock
         self._later = later
         self._shard_now = shard
         self._report = report
         self._fault = fault
+        self._patience = patience
         self._advances: deque[Advance] = deque()
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -144,27 +176,13 @@ class TimeDriver:
 
     # --- who waits
 
-    @contextmanager
-    def waiting(self, text: str, workflow_id: str = "") -> Generator[Call]:
-        """Let time pass while the body waits for the environment.
+    def waiting(self, text: str, workflow_id: str = "") -> Call:
+        """Let time pass while the body of a ``with`` waits for the environment.
 
-        Raises:
-            NoProgressError: What it waits for can never come.
+        The body raises NoProgressError when what it waits for can never come.
         """
         context = current_activity.get(None)
-        call = Call(text, workflow_id, None if context is None else context.attempt)
-        self.calls[call] = None
-        self.stir()
-        try:
-            yield call
-        except asyncio.CancelledError:
-            if call.ended_by_us():
-                assert call.error is not None
-                raise call.error from None
-            raise
-        finally:
-            del self.calls[call]
-            self.stir()
+        return Call(self, text, workflow_id, None if context is None else context.attempt)
 
     async def sleep(self, seconds: float) -> None:
         """Wait until so much virtual time has passed."""
@@ -218,7 +236,7 @@ class TimeDriver:
             if advance is None and not self._is_wanted():
                 await self._stirred.wait()
                 continue
-            if advance is None and (self.holds or not self.is_automatic):
+            if advance is None and self.holds:
                 await self._something_else()
                 continue
             shard = self._shard_now()
@@ -229,7 +247,10 @@ class TimeDriver:
             if not past_running and self.holding():
                 await self._something_else()
             elif await self._is_calm(shard, past_running=past_running):
-                self._step(shard, advance)
+                if advance is None and not self.is_automatic:
+                    await self._stand(shard)
+                else:
+                    self._step(shard, advance)
 
     async def _something_else(self) -> None:
         """Wait until something changes; say so when that takes long."""
@@ -238,6 +259,36 @@ class TimeDriver:
             await self._stirred.wait()
         finally:
             timer.cancel()
+
+    async def _stand(self, shard: Shard) -> None:
+        """Nothing can run, and only the test moves time: give up the calls that wait once none of its tasks goes on."""
+        standstill = Standstill(self._patience)
+        timer = asyncio.get_running_loop().call_later(PATIENCE, self._complain)
+        try:
+            while not (self._stirred.is_set() or self._is_busy(shard) or self.holding()):
+                fault = self._fault()
+                if fault is not None:
+                    self._give_up(partial(_always, fault))
+                elif self._meet_conditions():
+                    pass
+                elif standstill.is_reached(self._task):
+                    self._give_up(self._unmoved)
+                else:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK):
+                            await self._stirred.wait()
+                    continue
+                return
+        finally:
+            timer.cancel()
+
+    def _unmoved(self, call: Call) -> NoProgressError:
+        """What a call gets that waits for time that nobody moves."""
+        why = (
+            f'with time="manual" only env.advance(...) moves time, and no other task has gone on for '
+            f"{self._patience:g} s. Start it with env.spawn(...), call env.advance(...), then wait"
+        )
+        return NoProgressError(call.text, self._report(call), why)
 
     def _complain(self) -> None:
         log.warning("virtual time stands still since %g s.\n%s", PATIENCE, self._report(None))
@@ -282,7 +333,7 @@ class TimeDriver:
         """Nothing can run: move time to what is due next, or give up the calls that wait."""
         fault = self._fault()
         if fault is not None:
-            self._give_up(lambda _call: fault)
+            self._give_up(partial(_always, fault))
             if advance is not None:
                 self._advances.popleft()
                 settle(advance.done, Raise(fault))
@@ -357,6 +408,10 @@ class TimeDriver:
 def _matters(owner: object) -> bool:
     """Whether what a timer belongs to lets somebody go on, and that only by its timer."""
     return not (isinstance(owner, Housekeeping) or (isinstance(owner, Horizon) and owner.watches))
+
+
+def _always(error: BaseException, _call: Call) -> BaseException:
+    return error
 
 
 def _never() -> bool:

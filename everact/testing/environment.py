@@ -19,11 +19,20 @@ from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 from ..actors.activity_pool import Ended
 from ..actors.attempts import Attempt
+from ..actors.errors import RuntimeClosedError
 from ..actors.handles import WorkflowHandle
 from ..actors.interceptors import Interceptor
-from ..actors.options import StartOptions, WatchdogLimits, microseconds, positive_count
+from ..actors.options import (
+    StartOptions,
+    WatchdogLimits,
+    check_option_names,
+    each_of,
+    microseconds,
+    positive_count,
+)
 from ..actors.runtime import Runtime
 from ..actors.runtime_settings import Durability
+from ..actors.shard import Shard
 from ..actors.timing import Timing
 from ..actors.turn_guard import Guard
 from ..actors.typing import R, Ts, W, WorkflowClass
@@ -38,13 +47,29 @@ from .clock import START, VirtualClock, VirtualLater, VirtualLooks
 from .crashes import PAUSE, Lives, check_point
 from .driver import Call, TimeDriver
 from .end_replay import replay_at_end
-from .errors import ActivityNotMockedError
+from .errors import LEFT, NOT_OPEN, ActivityNotMockedError
 from .mocking import Mocking
-from .mocks import Mocks
+from .mocks import Mocks, activity_names
 from .report import report
 
 #: Where an environment keeps its journal: in memory, or in an LMDB file of a directory of its own.
 Storage = Literal["memory", "lmdb"]
+#: How long a call waits for somebody to move time by hand while nobody does anything, in seconds of real time.
+PATIENCE = 5.0
+#: Options of an environment that are not those of its ``Runtime``.
+_OPTIONS = (
+    "activities",
+    "journal",
+    "patience",
+    "replay",
+    "replay_hash_seeds",
+    "seed",
+    "start_time",
+    "store",
+    "strict",
+    "time",
+    "workflows",
+)
 
 
 class RuntimeOptions(TypedDict, total=False):
@@ -87,10 +112,20 @@ class _TestRuntime(Runtime):
     """A runtime that waits by virtual time; what has to do with the machine goes by the machine's."""
 
     _virtual: tuple[VirtualLater, VirtualLooks]
+    _was_entered = False
 
     def _timing(self, loop: asyncio.AbstractEventLoop) -> Timing:
         del loop  # it would wait by real time
         return Timing(*self._virtual, SystemClock())
+
+    def _open(self) -> Shard:
+        if self._shard is None and not self._is_forsaken:
+            raise RuntimeClosedError(LEFT if self._was_entered else NOT_OPEN)
+        return super()._open()
+
+    async def __aenter__(self) -> Self:
+        self._was_entered = True
+        return await super().__aenter__()
 
 
 class TestEnvironment(Mocking):
@@ -119,6 +154,7 @@ class TestEnvironment(Mocking):
         journal: str | PathLike[str] | MemoryJournal | None = None,
         replay: bool = True,
         replay_hash_seeds: Iterable[int] = (),
+        patience: timedelta | float = PATIENCE,
         **options: Unpack[RuntimeOptions],
     ) -> None:
         """Check the declarations; nothing is opened yet.
@@ -136,11 +172,20 @@ class TestEnvironment(Mocking):
             replay: Replay the histories of all runs at the end; code that does not repeat one fails the test.
             replay_hash_seeds: Replay them also in other processes, under these values of ``PYTHONHASHSEED``; the
                 workflows must then be importable by name.
+            patience: With ``time="manual"``: a call that waits while nothing can run, and no other task of the loop
+                goes on for so long, fails with NoProgressError; a timedelta or seconds of real time.
             **options: See ``RuntimeOptions``.
 
         Raises:
+            TypeError: An option is unknown, or of the wrong type.
             Exception: As of ``Runtime``.
         """
+        check_option_names("TestEnvironment", options, RuntimeOptions, *_OPTIONS)
+        for name, flag in (("strict", strict), ("replay", replay)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} must be True or False, not {flag!r}")
+        if journal is not None and not isinstance(journal, str | PathLike | MemoryJournal):
+            raise TypeError(f"journal must be the path of a directory or a MemoryJournal, not {journal!r}")
         if time not in ("auto", "manual"):
             raise ValueError(f"time must be 'auto' or 'manual', not {time!r}")
         if store not in ("memory", "lmdb"):
@@ -148,18 +193,20 @@ class TestEnvironment(Mocking):
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise TypeError(f"seed must be an int, not {seed!r}")
         self.clock = VirtualClock(start_time)
-        self._workflows = list(workflows)
-        self._activities = list(activities)
+        self._workflows = list(each_of("workflows", workflows))
+        self._activities = list(each_of("activities", activities))
         self._options = options
         self._seed = seed
         self._is_strict = strict
-        self._hash_seeds = list(replay_hash_seeds)
+        self._hash_seeds = list(each_of("replay_hash_seeds", replay_hash_seeds))
         self._replays = replay
         self._store = store
         self._journal: str | PathLike[str] | MemoryJournal | None = journal
         self._later = VirtualLater(self.clock)
         self._is_automatic = time == "auto"
+        self._patience = microseconds("patience", patience) / 1_000_000
         self._driver: TimeDriver | None = None
+        self._is_left = False
         self._checks: list[Callable[[], Awaitable[object]]] = []
         self._folders = AsyncExitStack()
         self._mocks = Mocks(self)
@@ -194,6 +241,7 @@ class TestEnvironment(Mocking):
             self._report,
             fault=self._fault,
             is_automatic=self._is_automatic,
+            patience=self._patience,
         )
         self._lives = Lives(self._shard, self._leave, self._come_back, partial(self.sleep, PAUSE))
         self._calls = WaitingMessenger(self._driver, self._lives)
@@ -245,6 +293,7 @@ class TestEnvironment(Mocking):
                 if self._replays:
                     await replay_at_end(self._runtime, self._workflows, self._mocks.faked, self._hash_seeds)
         finally:
+            self._is_left = self._mocks.is_over = True
             await driver.stop()
             try:
                 await self._runtime.__aexit__(kind, error, trace)
@@ -316,7 +365,7 @@ class TestEnvironment(Mocking):
     @property
     def crashes(self) -> int:
         """How often the environment has died, and come back."""
-        self._active_driver()
+        self._entered_driver()
         return self._lives.crashes
 
     async def _leave(self) -> None:
@@ -329,6 +378,8 @@ class TestEnvironment(Mocking):
 
     def at_end(self, check: Callable[[], Awaitable[object]]) -> None:
         """Have a check awaited at the end of the block, while the runtime is open; not when the block raises."""
+        if self._is_left:
+            raise RuntimeClosedError(LEFT)
         self._checks.append(check)
 
     def _fault(self) -> ActivityNotMockedError | None:
@@ -337,17 +388,20 @@ class TestEnvironment(Mocking):
             return None
         name, *_others = self._mocks.missing
         self._mocks.missing.clear()
-        return ActivityNotMockedError(name)
+        return ActivityNotMockedError(name, activity_names(self._runtime._registry.activities))
 
     def _shard(self) -> Any:
         return self._runtime._shard
 
-    def _active_driver(self) -> TimeDriver:
+    def _entered_driver(self) -> TimeDriver:
         if self._driver is None:
-            raise RuntimeError(
-                "the TestEnvironment is not open: use it inside 'async with TestEnvironment(...) as env:'"
-            )
+            raise RuntimeError(NOT_OPEN)
         return self._driver
+
+    def _active_driver(self) -> TimeDriver:
+        if self._is_left:
+            raise RuntimeClosedError(LEFT)
+        return self._entered_driver()
 
     # --- time
 
@@ -378,7 +432,13 @@ class TestEnvironment(Mocking):
 
         Raises:
             NoProgressError: It can never hold: nothing is due any more.
+            TypeError: It is no function.
         """
+        if not callable(condition):
+            raise TypeError(
+                f"env.until takes a function that returns whether it holds, as in env.until(lambda: ...), not "
+                f"{condition!r}"
+            )
         name = getattr(condition, "__qualname__", "a condition").rpartition("<locals>.")[2]
         await self._active_driver().until(condition, f"what env.until({name}) waits for")
 
@@ -398,7 +458,7 @@ class TestEnvironment(Mocking):
         return self._report(None)
 
     def _report(self, call: Call | None) -> str:
-        return report(self._shard(), self.clock, self._active_driver(), call)
+        return report(self._shard(), self.clock, self._entered_driver(), call)
 
     # --- runs
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..journal.errors import EveractError
+
+#: What a test environment says that is used before or after its block.
+NOT_OPEN = "the TestEnvironment is not open: use it inside 'async with TestEnvironment(...) as env:'"
+LEFT = (
+    "the TestEnvironment was left: use it, and its handles, before its block 'async with TestEnvironment(...) as env:' "
+    "ends; to look at a run later, take its handle.result() or handle.fetch_history() there"
+)
 
 
 class ActivityNotMockedError(EveractError):
@@ -13,34 +22,40 @@ class ActivityNotMockedError(EveractError):
 
     Attributes:
         name: The activity.
+        known: Those that are registered or mocked.
     """
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, known: Sequence[str] = ()) -> None:
+        super().__init__(name, known)
         self.name = name
+        self.known = known
 
     def __str__(self) -> str:
+        there = f". There are: {', '.join(map(repr, self.known))}" if self.known else ""
         return (
             f"activity {self.name!r} is neither registered nor mocked: pass it in activities=[...], or call "
-            f"env.mock_activity({self.name!r}, returns=...)"
+            f"env.mock_activity({self.name!r}, returns=...){there}"
         )
 
 
 class NoProgressError(EveractError):
     """Nothing runs and nothing is due, so that what the test waits for can never come; the text says why.
 
-    Raised by the call that waits, at once. If the test itself brings what is missing, in another task, hold the time
+    Raised by the call that waits, at once; with ``time="manual"`` once no other task has gone on for the environment's
+    ``patience``. If the test itself brings what is missing, in another task, hold the time
     meanwhile: ``with env.time_held():``.
 
     Attributes:
         waits_for: The call.
         report: ``TestEnvironment.report()`` as of then.
+        why: Why nothing will happen.
     """
 
-    def __init__(self, waits_for: str, report: str) -> None:
-        super().__init__(waits_for, report)
+    def __init__(self, waits_for: str, report: str, why: str = "nothing runs, and nothing is due") -> None:
+        super().__init__(waits_for, report, why)
         self.waits_for = waits_for
         self.report = report
+        self.why = why
 
     def __str__(self) -> str:
-        return f"{self.waits_for} can never come: nothing runs, and nothing is due.\n{self.report}"
+        return f"{self.waits_for} can never come: {self.why}.\n{self.report}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -16,11 +16,12 @@ from ..actors.definitions import (
     workflow_definition,
 )
 from ..actors.dynamic import DynamicCodec
-from ..actors.errors import ActivityError
+from ..actors.errors import ActivityError, RuntimeClosedError
 from ..actors.options import RetryPolicy
 from ..actors.workflow import defn, execute_activity, run, signal
 from ..actors.workflow_types import named_type
 from ..journal.payloads import PayloadConverter, RawValue
+from .errors import LEFT
 from .outcomes import Host, MockCall, Outcomes
 
 if TYPE_CHECKING:
@@ -169,10 +170,12 @@ class Mocks:
 
     Attributes:
         missing: Activities that were called, and are neither registered nor mocked; those that nobody was told of.
+        is_over: The environment was left; no fake is made any more.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self.is_over = False
         self.missing: list[str] = []
         self._all: list[_Mock[Any]] = []
         self._registry: Registry | None = None
@@ -229,6 +232,8 @@ class Mocks:
         return mock
 
     def _add(self, mock: _Mock[Any]) -> None:
+        if self.is_over:
+            raise RuntimeClosedError(LEFT)
         assert self._converter is not None
         mock._converter = self._converter
         mock._check()
@@ -266,8 +271,16 @@ class Mocks:
                 self._install(other)
 
 
+_OF_WORKFLOW = "mock of workflow "
+
+
+def activity_names(activities: Iterable[str]) -> list[str]:
+    """The names that a test knows: without the activities by which workflows are faked."""
+    return sorted(name for name in activities if not name.startswith(_OF_WORKFLOW))
+
+
 def _activity_of(workflow_type: str) -> str:
-    return f"mock of workflow {workflow_type}"
+    return _OF_WORKFLOW + workflow_type
 
 
 def _restore(present: dict[Any, Any], real: Mapping[Any, Any], name: Any) -> None:

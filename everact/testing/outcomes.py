@@ -13,7 +13,8 @@ from ..actors.call_codec import CallCodec
 from ..actors.definitions import ActivityDefinition
 from ..actors.dynamic import DynamicCodec
 from ..actors.errors import ApplicationError
-from ..actors.options import microseconds
+from ..actors.options import each_of, microseconds
+from ..journal.errors import PayloadEncodeError
 from ..journal.payloads import PayloadConverter
 
 #: What is given as an exception: an object, or a class that is called without arguments.
@@ -102,7 +103,8 @@ class Outcomes:
         self.what = what
         self.is_given = bool(given)
         self._delay = microseconds("delay", delay) / 1_000_000
-        self._heartbeats = tuple(heartbeats)
+        self._heartbeats = tuple(each_of("heartbeats", heartbeats))
+        self._unfit = ""
         self._code: Callable[..., Any] | None = None
         self._by_call: list[Any] | None = None
         self._always: Any = None if returns is UNSET else returns
@@ -135,8 +137,15 @@ class Outcomes:
             for value in self._by_call:
                 if not _is_error(value):
                     definition.codec.encode_result(converter, value)
-        elif self._raises is None and self.is_given:
+        elif self._raises is not None:
+            pass
+        elif self.is_given:
             definition.codec.encode_result(converter, self._always)
+        else:  # it may get a function as a decorator, or never be called
+            try:
+                definition.codec.encode_result(converter, None)
+            except PayloadEncodeError as error:
+                self._unfit = str(error)
 
     async def take(self, host: Host, number: int, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The outcome of call ``number``, from 1."""
@@ -153,6 +162,13 @@ class Outcomes:
             answer = self._code(*args, **kwargs)
             return await answer if inspect.isawaitable(answer) else answer
         if self._by_call is None:
+            if not self.is_given and self._unfit:
+                raise ApplicationError(
+                    f"the mock of {self.what} has no result, and None is none for it ({self._unfit}): give it "
+                    f"returns=..., raises=... or side_effect=...",
+                    type="MockWithoutResult",
+                    non_retryable=True,
+                )
             return self._always
         if number > len(self._by_call):
             raise ApplicationError(

@@ -10,6 +10,7 @@ from ..actors.descriptions import WorkflowDescription, observe
 from ..actors.unwanted_attempts import name_of
 from ..journal.errors import JournalError
 from .errors import ActivityNotMockedError
+from .mocks import activity_names
 
 if TYPE_CHECKING:
     from ..actors.shard import Shard
@@ -87,7 +88,7 @@ def _missing(shard: Shard, about: WorkflowDescription) -> Iterator[str]:
         yield f"workflow type {about.workflow_type!r} is not registered: pass it in workflows=[...]"
     for name in sorted({pending.activity_type for pending in about.pending_activities}):
         if name not in shard.activities:
-            yield str(ActivityNotMockedError(name))
+            yield str(ActivityNotMockedError(name, activity_names(shard.activities)))
 
 
 def _outside(about: WorkflowDescription) -> Iterator[str]:

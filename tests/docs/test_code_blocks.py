@@ -30,8 +30,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXPLAINED = (
-    "A bare `await` or `async with` in these blocks runs as it stands in `python -m asyncio`; in a program it belongs "
-    "into `async def main()`, run by `asyncio.run(main())`."
+    "A bare `await` or `async with` in these blocks belongs into `async def main()`, run by `asyncio.run(main())`; "
+    "`python -m asyncio` takes it as it stands, without the blank lines inside classes and functions."
 )
 NOT_RUN = "<!-- not run -->"
 ELSEWHERE = re.compile(r"<!-- run by (tests/docs/\w+\.py) -->")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.smoke
 #: How to make one of each class whose constructor takes more than a message.
 ARGUMENTS = {
     "ActivityError": ("it failed", "charge", 3, 2, "maximum_attempts=2 reached"),
-    "ActivityNotMockedError": ("charge",),
+    "ActivityNotMockedError": ("charge", ["refund"]),
     "ActivityNotRegisteredError": ("charge", ["ship", "pack"]),
     "AppendRefusedError": ((1, 2), (3, 4)),
     "ApplicationError": ("no stock", 7, {"item": "tea"}),
@@ -36,7 +36,7 @@ ARGUMENTS = {
     "WorkflowContinuedAsNewError": ("order-42", "run-1", "run-2"),
     "JournalLockedError": ("/orders", 4711),
     "NoDeadLetterError": ("order-42", 7),
-    "NoProgressError": ("the result of workflow 'w'", "no workflow is open"),
+    "NoProgressError": ("the result of workflow 'w'", "no workflow is open", "nothing is due"),
     "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9, "draw 1"),
     "PayloadCodecError": ("key 'k' is not known", "result of activity charge", "$"),
     "PayloadDecodeError": ("expected int", "result of activity charge", "$.price"),

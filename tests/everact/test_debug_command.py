@@ -271,7 +271,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(events, tmp_path):
     assert f"--to-event {lost + 1} (ActivityFailed)" in said
     code, said = failing(file, "--to-event", 1)
     assert code == 2
-    assert "say where the code is: --module FILE or --workflows MODULE[:CLASS]" in said
+    assert "say where the code is: --module FILE or --workflows MODULE[:NAME]" in said
     code, said = failing(file, "--to-event", 1, "--module", tmp_path / "nope.py")
     assert (code, "there is no file" in said) == (1, True)
     code, said = failing(file, "--to-event", 1, "--workflows", "nope.flows:Bill")

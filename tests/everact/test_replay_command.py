@@ -106,12 +106,12 @@ def test_a_replayer_of_ones_own(cli: Cli, monkeypatch: pytest.MonkeyPatch, name:
     [
         ([], "give files or directories of histories, or a journal with --journal"),
         (["a.json", "--journal", "j", "-w", FLOWS], "give files or directories of histories, or a journal"),
-        (["a.json"], "say which code is to be replayed: --workflows"),
+        (["a.json"], "say which code is to be replayed: --module FILE, --workflows"),
         (["a.json", "-w", FLOWS, "--replayer", "m:r"], "say which code is to be replayed"),
         (["a.json", "-w", FLOWS, "--limit", "3"], "--type, --status and --limit are for --journal"),
         (
             ["a.json", "--replayer", "m:r", "--hash-seed", "3"],
-            "--activities, --hash-seed and --no-jump-steps are for --workflows",
+            "--activities, --hash-seed and --no-jump-steps are for --module and --workflows",
         ),
         (["a.json", "-w", "no_such_module:X"], "the module 'no_such_module' cannot be imported from here"),
         (["a.json", "-w", f"{FLOWS}:Nothing"], f"'{FLOWS}' has no 'Nothing'"),
@@ -139,7 +139,7 @@ def test_what_is_not_there(cli: Cli, tmp_path: Path) -> None:
     assert cli(tmp_path, "-w", f"{FLOWS}:Feature") == 1
     assert cli.err.startswith("everact: error: there is no history in")
     assert cli(tmp_path / "nothing.json", "-w", f"{FLOWS}:Feature") == 1
-    assert "nothing.json' cannot be read or written" in cli.err
+    assert "nothing.json': what is wanted is a file with the history of a run. Write one with" in cli.err
 
 
 def test_modules_of_the_working_directory_are_found(

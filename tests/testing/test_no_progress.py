@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import pickle
 
 import pytest
 
 from everact import activity, workflow
 from everact.exceptions import ResultTimeoutError
 from everact.journal.memory_store import MemoryJournal
-from everact.testing import NoProgressError, TestEnvironment
+from everact.testing import ActivityNotMockedError, NoProgressError, TestEnvironment
 from everact.testing import driver as driving
 
 
@@ -32,6 +33,10 @@ class Waits:
                 raise ValueError("a bug")
             case "handler":
                 await workflow.wait_condition(lambda: len(self.words) == 2)
+            case "sleep":
+                await workflow.sleep(3600)
+            case "activity":
+                await workflow.execute_activity("missing")
         return "well"
 
     @workflow.update
@@ -67,7 +72,7 @@ async def test_a_signal_a_condition_and_a_child():
         text = await stuck(env, env.execute(Waits, "condition", id="c"))
         lines = text.splitlines()[2:]
         assert lines[0].startswith("workflow 'c' (Waits) waits for condition at ")
-        assert lines[0].endswith("test_no_progress.py:26")
+        assert lines[0].endswith("test_no_progress.py:27")
         assert lines[1] == "workflow 'w' (Waits) waits for signal 'go'"
         text = await stuck(env, env.execute(Waits, "child", id="p"))
         assert "workflow 'p' (Waits) waits for child kid\n" in text
@@ -198,3 +203,52 @@ async def test_wrong_use_is_refused():
             await env.advance(-1)
         with pytest.raises(TypeError, match="sleep"):
             await env.sleep("x")
+
+
+# --- time that is moved by hand
+
+
+def manual(**options):
+    return TestEnvironment(workflows=[Waits], time="manual", patience=0.01, **options)
+
+
+async def test_with_manual_time_a_call_that_nobody_can_let_go_on_fails():
+    async with manual() as env:
+        with pytest.raises(NoProgressError) as caught:
+            await env.execute(Waits, "sleep", id="w")
+        assert str(caught.value) == (
+            "the result of workflow 'w' can never come: with time=\"manual\" only env.advance(...) moves time, and no "
+            "other task has gone on for 0.01 s. Start it with env.spawn(...), call env.advance(...), then wait.\n"
+            "time: 2026-01-01 00:00:00 UTC, moved by env.advance() only\n"
+            "next due: 2026-01-01 01:00:00 UTC\n"
+            "workflow 'w' (Waits) waits for timer until 2026-01-01 01:00:00"
+        )
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+        with pytest.raises(NoProgressError, match="^a sleep of 5 s can never come"):
+            await asyncio.wait_for(asyncio.gather(env.sleep(5)), 10)
+        with pytest.raises(NoProgressError, match=r"^what env.until\(<lambda>\) waits for can never come"):
+            await env.until(lambda: False)
+        await env.advance(3600)
+
+
+async def test_with_manual_time_a_call_waits_as_long_as_another_task_goes_on():
+    async with manual() as env:
+        waiting = asyncio.create_task(env.execute(Waits, "sleep"))
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while loop.time() < begun + 0.1:  # ten times its patience
+            await asyncio.sleep(0.001)
+        assert not waiting.done()
+        await env.advance(3600)
+        await waiting
+
+
+async def test_with_manual_time_a_condition_is_seen_and_a_missing_activity_told():
+    async with manual(strict=True) as env:
+        seen = []
+        waiting = asyncio.create_task(env.until(lambda: seen))
+        await asyncio.sleep(0)
+        seen.append(1)
+        await asyncio.wait_for(waiting, 10)
+        with pytest.raises(ActivityNotMockedError):
+            await env.execute(Waits, "activity")
