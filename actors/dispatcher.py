@@ -12,7 +12,7 @@ from ..journal.clock import Clock
 from ..journal.errors import PayloadCodecError, PayloadTooLargeError
 from ..journal.failures import Failure, full_text
 from ..journal.fault_points import fault_point
-from ..journal.fold import LOST, PendingActivity
+from ..journal.fold import PendingActivity
 from ..journal.payloads import Payload
 from .activity_info import timeout_failure
 from .activity_pool import ActivityPool, AttemptOutcome
@@ -78,11 +78,11 @@ class Dispatcher:
         if running is not None and running.is_detached and not pending.deadline:
             # That it is went down with a commit.
             self.pool.note(running, running.started_at + running.scheduled.start_to_close)
-        if pending.cancel in ev.WAITING and not pending.deadline:
-            goes_on = may_have_begun and running is None and _goes_on(pending)
-            if not goes_on:
-                self._stop(actor, command)
-                return
+        # What was perhaps begun, and nobody breaks into, runs again: so it is known what it has done.
+        runs_again = may_have_begun and running is None and pending.cancel == ev.WAIT_COMPLETED
+        if pending.cancel in ev.WAITING and not pending.deadline and not runs_again:
+            self._stop(actor, command)
+            return
         if running is not None:
             self.arm_completion(actor, command)
             return
@@ -286,12 +286,6 @@ class Dispatcher:
             max(0, event.next_at - self._now()) / 1_000_000,
             full_text(event.failure),
         )
-
-
-def _goes_on(pending: PendingActivity) -> bool:
-    """Whether an activity that was cancelled, and perhaps begun, runs again, so that it is known what it has done."""
-    failure = pending.last_failure
-    return pending.cancel == ev.WAIT_COMPLETED and (failure is None or failure.type == LOST)
 
 
 def _is_pending(actor: WorkflowActor, command: int) -> bool:

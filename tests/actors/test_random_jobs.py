@@ -35,11 +35,13 @@ class World:
     Attributes:
         tokens: Of attempts that are to be completed from outside.
         crashes: Whether now and then a turn crashes.
+        carried: What attempts that nobody breaks into have done.
     """
 
     rng = random.Random(0)
     tokens: asyncio.Queue[str]
     crashes = True
+    carried: set[int]
     count = 0
 
 
@@ -58,6 +60,20 @@ async def slow(n: int) -> int:
         raise ValueError("again")
     for _ in range(World.rng.randrange(200)):
         await asyncio.sleep(0)
+    return n
+
+
+@activity.defn(retry_policy=QUICK, cancellation_type="wait_completed")
+async def carried(n: int) -> int:
+    if n in World.carried:  # idempotent: what was done is said again
+        return n
+    if World.rng.random() < 0.3:
+        raise ValueError("again")
+    for _ in range(World.rng.randrange(200)):
+        await asyncio.sleep(0)
+        if World.rng.random() < 0.01 and activity.is_cancelled():
+            raise asyncio.CancelledError
+    World.carried.add(n)
     return n
 
 
@@ -167,7 +183,7 @@ class Jockey:
     async def work(self, number):
         for _ in range(World.rng.randrange(200)):
             await asyncio.sleep(0)
-        kind = World.rng.choice(["flaky", "slow", "outside"])
+        kind = World.rng.choice(["flaky", "slow", "outside", "carried", "carried"])
         await self.until_done(
             lambda r: r.ref("a", Jobs).signal(Jobs.start, number, kind, request_id=f"s{number}")
         )
@@ -183,6 +199,7 @@ class Jockey:
 @pytest.mark.parametrize("seed", range(4))
 async def test_random_jobs(seed, coded, monkeypatch):
     World.rng, World.tokens, World.crashes = random.Random(seed), asyncio.Queue(), True
+    World.carried = set()
     monkeypatch.setattr(rebuilding, "FIRST_PAUSE", 0.0005)
     monkeypatch.setattr(rebuilding, "LONGEST_PAUSE", 0.001)
     monkeypatch.setattr(restarts, "LIMIT", RestartLimit(most=10_000, backoff=Backoff(first=0.0, longest=0.0)))
@@ -197,7 +214,7 @@ async def test_random_jobs(seed, coded, monkeypatch):
         async with hosted(
             store,
             Jobs,
-            activities=[flaky, slow, outside],
+            activities=[flaky, slow, outside, carried],
             codecs=codecs,
             max_cached_workflows=1,
             grace=rng.choice([0, 0.01]),
@@ -226,6 +243,8 @@ async def test_random_jobs(seed, coded, monkeypatch):
             jockey.runtime = None
     assert Counter(n for n, _ in ends) == Counter(range(JOBS))
     assert {result for _, result in ends} <= {"cancelled", -1, *range(JOBS)}
+    assert World.carried
+    assert not World.carried & {n for n, result in ends if result == "cancelled"}, "done, and nobody knows"
     store = MemoryStore(journal)
     assert not verify(store).problems
     store.close()
