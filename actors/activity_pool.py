@@ -238,7 +238,7 @@ class ActivityPool:
 
     def note(self, attempt: Attempt, deadline: int = 0) -> None:
         """Tell the journal that an attempt has begun, and what its heartbeats say."""
-        fault_point("activity.note.before")
+        fault_point("activity.note.before", self)
         attempt.noted = attempt.details
         event = ev.AttemptNoted(attempt.scheduled.command, attempt.number, attempt.details, deadline)
         attempt.actor.put(event)
@@ -319,7 +319,7 @@ class ActivityPool:
         outcome: Payload | Failure | CompleteAsyncError
         current_activity.set(ActivityContext(attempt, self))
         try:
-            fault_point("activity.start.before")
+            fault_point("activity.start.before", self)
             self._marks.begin_on_loop(attempt)
             definition = attempt.definition
             args, kwargs = definition.codec.decode_args(
@@ -378,7 +378,7 @@ class ActivityPool:
             return
         attempt.ended = True
         self.deadlines.stop(attempt)
-        fault_point("activity.result.before")
+        fault_point("activity.result.before", self)
         self.ended(attempt, outcome)
 
     def _next(self) -> None:

@@ -39,7 +39,7 @@ def handle_control(actor: WorkflowActor, event: Any, reply: Reply) -> None:
             error = WorkflowNotRegisteredError(state.started.workflow_type, list(actor.shard.workflows))
     elif state.pause is not None:
         error = WorkflowStatusError(actor.workflow_id, actor.run_id, state.status, "release", "resume")
-    fault_point("run.control.before")
+    fault_point("run.control.before", actor)
     if error is not None:
         actor.shard.reply_when_durable(actor, reply, Raise(error))
     elif not changes:

@@ -96,7 +96,7 @@ class Courier:
         shard = self._shard
         shard.outbox.acknowledged(post.senders)
         if post.taken:
-            fault_point("courier.applied")
+            fault_point("courier.applied", self)
         if not self._is_behind:
             for message in post.sent:
                 if message.destination == shard.number and message.sequence > self._read_to:
@@ -169,7 +169,7 @@ class Courier:
         if isinstance(message, Damaged):
             self._put_aside(message.sequence, message.row, message.error)
             return
-        fault_point("courier.take.before")
+        fault_point("courier.take.before", self)
         workflow_id = ""
         try:
             body = decode_message(message.body)

@@ -157,7 +157,7 @@ class Dispatcher:
         self, actor: WorkflowActor, pending: PendingActivity, outcome: Payload | Failure, reply: Reply
     ) -> None:
         """Take the outcome that somebody outside has for the present attempt."""
-        fault_point("activity.complete.before")
+        fault_point("activity.complete.before", actor)
         attempt = actor.attempts.pop(pending.scheduled.command, None)
         details: tuple[Payload, ...] = ()
         if attempt is not None:
@@ -212,7 +212,7 @@ class Dispatcher:
         pending = actor.state.activities.get(command)
         if pending is None or command in actor.outcomes:
             return
-        fault_point("activity.cancel.before")
+        fault_point("activity.cancel.before", actor)
         attempt = actor.attempts.get(command)
         breaks_in = pending.cancel == ev.WAIT_CANCELLED
         if pending.deadline or (

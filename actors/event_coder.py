@@ -52,6 +52,10 @@ class EventCoder:
         self.jobs = 0
         self.encoding = 0
 
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task is one in which the codecs run."""
+        return task in self._tasks
+
     def digest_keys(self) -> tuple[bytes, ...]:
         """Keys for the digests of requests, the present one first; none when no codec has one."""
         return next((keys for codec in self._codecs if (keys := codec.digest_keys())), ())

@@ -122,7 +122,7 @@ def _restart(actor: WorkflowActor, restarts: Restarts) -> None:
     shard = actor.shard
     if actor.restarts is not restarts or shard.actors.get(actor.key) is not actor or shard.error is not None:
         return  # released, rebuilt or ended meanwhile
-    fault_point("run.restart.before")
+    fault_point("run.restart.before", actor)
     restarts.is_waiting = False
     if not actor.queued:
         shard.enqueue(actor)

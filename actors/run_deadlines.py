@@ -30,7 +30,7 @@ def arm_run(actor: WorkflowActor) -> None:
 
 
 def _begin(actor: WorkflowActor, _command: int) -> None:
-    fault_point("run.begin.before")
+    fault_point("run.begin.before", actor)
     actor.restarts = None
     if not actor.queued:
         actor.shard.enqueue(actor)
@@ -42,7 +42,7 @@ def _expire(actor: WorkflowActor, _command: int) -> None:
     if limit > actor.shard.now():  # it has begun since, later than it was to
         actor.shard.timers.add(limit, _expire, _is_open, actor, 0)
         return
-    fault_point("run.timeout.before")
+    fault_point("run.timeout.before", actor)
     options = state.started.options
     of_all = execution_deadline(state)
     is_of_all = 0 < of_all <= actor.shard.now()

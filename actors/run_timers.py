@@ -19,7 +19,7 @@ def arm_timer(actor: WorkflowActor, command: int) -> None:
 
 
 def _due(actor: WorkflowActor, command: int) -> None:
-    fault_point("timer.fire.before")
+    fault_point("timer.fire.before", actor)
     actor.put(ev.TimerFired(command))
 
 

@@ -36,7 +36,7 @@ def begin_next(actor: WorkflowActor, outcome: ev.Outcome, baggage: Baggage, at: 
         baggage: What goes with the next one.
         at: Wall clock of the turn, microseconds.
     """
-    fault_point("run.continue.before")
+    fault_point("run.continue.before", actor)
     shard = actor.shard
     started = next_start(actor.state, outcome, baggage.following, baggage.args)
     new = WorkflowActor(shard, shard.next_key, actor.workflow_id, shard.workflows.get(started.workflow_type))
@@ -74,7 +74,7 @@ def begin_next(actor: WorkflowActor, outcome: ev.Outcome, baggage: Baggage, at: 
         shard.enqueue(new)
     else:
         shard.passivation.rest(new)
-    fault_point("run.continue.after")
+    fault_point("run.continue.after", actor)
 
 
 def _receive(new: WorkflowActor, inputs: Sequence[ev.AnyEvent], at: int) -> None:

@@ -113,7 +113,7 @@ class ThreadAttempts:
     ) -> Payload | Failure | CompleteAsyncError:
         pool = self._pool
         try:
-            fault_point("activity.start.before")
+            fault_point("activity.start.before", pool)
             pool._marks.begin_in_thread(attempt)
             definition = attempt.definition
             args, kwargs = definition.codec.decode_args(

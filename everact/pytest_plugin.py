@@ -42,20 +42,25 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known."""
     config.addinivalue_line(
         "markers",
-        "chaos(seeds=20, count=4, faults=None): run the test once, then once for each seed with so many faults: "
-        "crashes, failed commits, messages that come twice or late, late results",
+        "chaos(seeds=20, count=4, faults=None, delay=1.0): run the test once, then once for each seed with so many "
+        "faults: crashes, failed commits, messages that come twice or late, late results",
     )
     config.addinivalue_line(
         "markers",
         "crash_everywhere(points='*', limit=200): run the test once, then once for each fault point that its "
         "TestEnvironment passes, which dies there and goes on",
     )
+    config.addinivalue_line(
+        "markers",
+        "kill_everywhere(points='*', limit=100): run the test in a process of its own, then once more for each fault "
+        "point that it passes, where it is killed by SIGKILL and begins again on the same journal",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Let a marked test be run many times; how it is run stays as it is."""
-    if not any(item.iter_markers("crash_everywhere")) and not any(item.iter_markers("chaos")):
+    if not any(any(item.iter_markers(name)) for name in ("crash_everywhere", "kill_everywhere", "chaos")):
         return
     from .testing.marked_tests import marked  # noqa: PLC0415  (it imports the engine)
 

@@ -55,19 +55,27 @@ FAULT_POINTS = (
     "run.timeout.before",
 )
 
-_watchers: list[Callable[[str], None]] = []
+#: Called with the name of a point, and who passes it.
+Watcher = Callable[[str, object], None]
+_watchers: list[Watcher] = []
 
 
-def fault_point(name: str) -> None:
-    """Tell those who watch; does nothing otherwise."""
+def fault_point(name: str, passer: object = None) -> None:
+    """Tell those who watch; does nothing otherwise.
+
+    Args:
+        name: One of ``FAULT_POINTS``.
+        passer: The object of a runtime that passes it, for who watches one runtime of several; None for work that is
+            done inside of a commit, or where there is no runtime yet.
+    """
     if _watchers:
         for watcher in tuple(_watchers):
-            watcher(name)
+            watcher(name, passer)
 
 
 @contextmanager
-def watched(watcher: Callable[[str], None]) -> Generator[None]:
-    """Call ``watcher(name)`` at each pass of every fault point inside the ``with`` block, on whatever thread."""
+def watched(watcher: Watcher) -> Generator[None]:
+    """Call ``watcher(name, passer)`` at each pass of every point inside the ``with`` block, on whatever thread."""
     _watchers.append(watcher)
     try:
         yield
@@ -81,7 +89,7 @@ def armed(name: str, action: Callable[[], None]) -> Generator[None]:
     if name not in FAULT_POINTS:
         raise ValueError(f"unknown fault point {name!r}; known: {', '.join(FAULT_POINTS)}")
 
-    def watcher(passed: str) -> None:
+    def watcher(passed: str, _passer: object) -> None:
         if passed == name:
             action()
 
@@ -98,7 +106,7 @@ def arm_from_environment(setting: str | None) -> None:
         raise ValueError(f"EVERACT_FAULT names an unknown fault point {name!r}")
     left = int(count or 1)
 
-    def kill(passed: str) -> None:
+    def kill(passed: str, _passer: object) -> None:
         nonlocal left
         if passed == name:
             left -= 1

@@ -156,9 +156,9 @@ class LmdbStore(JournalStore):
                     f"reopen the store before it accepts another append"
                 ) from self._failure
             try:
-                fault_point("journal.commit.before")
+                fault_point("journal.commit.before", self)
                 self._commit(expected, record, work)
-                fault_point("journal.commit.after")
+                fault_point("journal.commit.after", self)
             except (AppendRefusedError, JournalDiskError):
                 raise
             except BaseException as error:
@@ -187,7 +187,7 @@ class LmdbStore(JournalStore):
                 changes.add(sequence, record)
             if work is not None:
                 work(changes)
-            fault_point("journal.commit.written")
+            fault_point("journal.commit.written", self)
             self._sync(txn)
         except BaseException:
             # After a failed commit the transaction is already gone, which abort may report.

@@ -227,11 +227,11 @@ class MemoryStore(JournalStore):
             if expected != actual or self._position.epoch != actual.epoch:
                 raise AppendRefusedError((expected.epoch, expected.sequence), (actual.epoch, actual.sequence))
             try:
-                fault_point("journal.commit.before")
+                fault_point("journal.commit.before", self)
                 if journal.limit < UNLIMITED and len(record) > self.space().room:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  # as a full disk does
                 self._commit(record, work)
-                fault_point("journal.commit.after")
+                fault_point("journal.commit.after", self)
             except BaseException as error:
                 self._failure = error
                 if not isinstance(error, Exception):
@@ -251,7 +251,7 @@ class MemoryStore(JournalStore):
                 state.following += 1
             if work is not None:
                 work(_Changes(state))
-            fault_point("journal.commit.written")
+            fault_point("journal.commit.written", self)
         except BaseException:
             self.backing.state.records.pop(sequence, None)
             raise

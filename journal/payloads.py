@@ -96,7 +96,8 @@ class PayloadConverter:
         self, *, trust_pickle: bool = False, converters: Iterable[TypeConverter[Any] | TypeUpgrade] = ()
     ) -> None:
         self.trust_pickle = trust_pickle
-        self._planner = Planner(converters)
+        self.converters = tuple(converters)
+        self._planner = Planner(self.converters)
         self._encoders: dict[Any, Encode] = {}
         self._decoders: dict[Any, Decode] = {}
 

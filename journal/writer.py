@@ -267,7 +267,7 @@ class GroupCommit:
             return
         self._committed(sequence, batch)
         self.flush()  # after what was committed is known: the next step of compaction builds on this one
-        fault_point("runtime.effects.before")
+        fault_point("runtime.effects.before", self)
         batch.durable = True
         try:
             for effect, args in batch.effects:
@@ -280,12 +280,12 @@ class GroupCommit:
                             "exception": broken,
                         }
                     )
-            fault_point("message.ack.before")
+            fault_point("message.ack.before", self)
         finally:  # whatever interrupts: what is durable is acknowledged
             for future, value in batch.waiters:
                 settle(future, value)
             batch._forget()
-        fault_point("runtime.effects.after")
+        fault_point("runtime.effects.after", self)
         if self._idle is not None and self._in_flight is None and self.open.is_empty:
             self._idle.set_result(None)
             self._idle = None

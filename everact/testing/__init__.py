@@ -3,7 +3,8 @@
 Layout: ``clock`` (virtual time), ``driver`` (when it moves), ``calls`` (what waits for the environment), ``report``
 (what holds it still), ``environment`` (the runtime around them); ``mocking``, ``mocks`` and ``outcomes`` (fakes);
 ``activity_environment`` (one activity alone). ``crashes`` (an environment dies and goes on), ``marked_tests`` (at
-every point in turn, or by chance); ``everact.pytest_plugin`` is for pytest, which finds it by itself.
+every point in turn, or by chance), ``killed_tests`` (by a real SIGKILL); ``everact.pytest_plugin`` is for pytest,
+which finds it by itself.
 
 ``history_sources``, ``journal_histories`` and ``coded_histories`` read stored histories; ``replayer`` replays them,
 ``replay_process`` in other processes, whose other end is ``replay_child``; ``replay_report`` says what came of it.
@@ -14,7 +15,7 @@ from .activity_environment import ActivityEnvironment
 from .clock import VirtualClock
 from .crashes import CRASH_POINTS
 from .environment import RuntimeOptions, TestEnvironment
-from .errors import ActivityNotMockedError, NoProgressError
+from .errors import ActivityNotMockedError, EndlessScheduleError, NoProgressError
 from .event_matchers import (
     ActivityCancelled,
     ActivityCancelRequested,
@@ -77,6 +78,7 @@ __all__ = [
     "CompensationCompleted",
     "CompensationFailed",
     "CompensationStarted",
+    "EndlessScheduleError",
     "EventMatcher",
     "HandlerFailed",
     "HistoryAssertion",

@@ -44,11 +44,11 @@ class WaitingMessenger:
         """Make a call, and again when the environment dies before it is answered."""
         return await self._lives.through(lambda: getattr(self.behind, name)(*args, **options))
 
-    def _request_id(self, given: str | None) -> str | None:
+    def _request_id(self, given: str | None, kind: str, name: str, ref: ActorRef[Any]) -> str | None:
         """That of a message, which is applied once however often it is sent."""
         if given is not None or not self._lives.plan.is_expected:
             return given
-        return random_id()
+        return self._lives.plan.call_id(random_id, kind, name, ref.workflow_id)
 
     async def result(
         self,
@@ -59,12 +59,14 @@ class WaitingMessenger:
         follow_runs: bool = True,
     ) -> Any:
         """Wait for a run's outcome."""
-        with self._driver.waiting(f"the result of workflow {ref.workflow_id!r}", ref.workflow_id):
+        text = f"the result of workflow {ref.workflow_id!r}"
+        with self._driver.waiting(text, ref.workflow_id, follows_runs=follow_runs):
             return await self._call("result", ref, limit, on_stall, follow_runs=follow_runs)
 
     async def outcome(self, actor: WorkflowActor) -> Any:
         """Wait for the outcome of a run that was just started."""
-        with self._driver.waiting(f"the result of workflow {actor.workflow_id!r}", actor.workflow_id):
+        text = f"the result of workflow {actor.workflow_id!r}"
+        with self._driver.waiting(text, actor.workflow_id, follows_runs=True):
             return await self.behind.outcome(actor)
 
     async def signal(
@@ -75,12 +77,13 @@ class WaitingMessenger:
         request_id: str | None,
     ) -> None:
         """Send a signal."""
-        request_id = self._request_id(request_id)
+        request_id = self._request_id(request_id, "signal", handler_name("signal", handler), ref)
         await self._lives.send(lambda: self.behind.signal(ref, handler, args, request_id))
 
     async def control(self, ref: ActorRef[Any], kind: Any, reason: str, request_id: str | None) -> None:
         """Pause, resume or release."""
-        await self._call("control", ref, kind, reason, self._request_id(request_id))
+        request_id = self._request_id(request_id, "control", kind.__name__, ref)
+        await self._call("control", ref, kind, reason, request_id)
 
     async def update(
         self,
@@ -91,7 +94,7 @@ class WaitingMessenger:
     ) -> Any:
         """Send an update and wait for its answer."""
         with self._driver.waiting(_of("update", handler, ref), ref.workflow_id):
-            request_id = self._request_id(request_id)
+            request_id = self._request_id(request_id, "update", handler_name("update", handler), ref)
             return await self._lives.send(lambda: self.behind.update(ref, handler, args, request_id))
 
     async def start_update(
@@ -103,7 +106,7 @@ class WaitingMessenger:
         stage: WaitForStage,
     ) -> UpdateHandle[Any]:
         """Send an update."""
-        request_id = self._request_id(request_id)
+        request_id = self._request_id(request_id, "update", handler_name("update", handler), ref)
         with self._driver.waiting(_of("update", handler, ref), ref.workflow_id):
             handle = await self._call("start_update", ref, handler, args, request_id, stage)
         repeat = partial(self._call, "update", ref, handler, args, request_id)

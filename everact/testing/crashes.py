@@ -14,10 +14,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from ..actors.errors import RuntimeClosedError
 from ..actors.shard import Shard
+from ..actors.workflow_actor import WorkflowActor
 from ..journal.errors import CommitUnknownError
 from ..journal.fault_points import FAULT_POINTS, watched
 from ..journal.writer import settle
@@ -50,10 +52,27 @@ def check_point(point: str) -> str:
 
 
 #: What else can go wrong: a commit that is not written, one that is and says it is not, a message that comes twice, one
-#: that comes a moment later, a result of an activity that does.
+#: that comes late, a result of an activity that does.
 OTHER_FAULTS = ("commit.fails", "commit.unknown", "message.repeated", "message.delayed", "result.late")
-#: A fault, or a point to die at, and its pass, from 1.
-Fault = tuple[str, int]
+#: Those that come late.
+LATE = ("message.delayed", "result.late")
+
+
+class Fault(NamedTuple):
+    """A fault, or a point to die at.
+
+    Attributes:
+        kind: Its name.
+        number: Its pass, from 1.
+        delay: Of what comes late: by so many seconds.
+    """
+
+    kind: str
+    number: int
+    delay: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.number}" + (f":{self.delay:g}" if self.kind in LATE else "")
 
 
 class Plan:
@@ -67,7 +86,7 @@ class Plan:
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
         self.passes: Counter[str] = Counter()
-        self.faults = set(faults)
+        self.faults = {(fault.kind, fault.number): fault for fault in faults}
         self.happened: list[Fault] = []
         self._asked: list[Fault] = []
 
@@ -78,8 +97,8 @@ class Plan:
 
     def add(self, kind: str, count: int) -> None:
         """Let it go wrong at the ``count``-th pass from now on."""
-        fault = kind, self.passes[kind] + count
-        self.faults.add(fault)
+        fault = Fault(kind, self.passes[kind] + count)
+        self.faults[fault.kind, fault.number] = fault
         self._asked.append(fault)
 
     def check_asked(self) -> None:
@@ -88,37 +107,52 @@ class Plan:
         Raises:
             RuntimeError: Names it.
         """
-        for kind, number in self._asked:
-            if (kind, number) not in self.happened:
+        for fault in self._asked:
+            if fault not in self.happened:
                 raise RuntimeError(
-                    f"the test has asked for a fault at pass {number} of {kind}, which was passed "
-                    f"{self.passes[kind]} times"
+                    f"the test has asked for a fault at pass {fault.number} of {fault.kind}, which was passed "
+                    f"{self.passes[fault.kind]} times"
                 )
 
-    def passed(self, kind: str) -> bool:
-        """Count a pass; returns whether it goes wrong."""
+    def passed(self, kind: str) -> Fault | None:
+        """Count a pass; returns how it goes wrong, if it does."""
         self.passes[kind] += 1
-        fault = kind, self.passes[kind]
-        if fault not in self.faults:
-            return False
-        self.happened.append(fault)
-        return True
+        fault = self.faults.get((kind, self.passes[kind]))
+        if fault is not None:
+            self.happened.append(fault)
+        return fault
+
+    def start_passed(self) -> None:
+        """Count a start in a run without faults, where it is not sent as a message that could be repeated."""
+        self.passes.update(("message.delayed", "message.repeated"))
+
+    def journal(self) -> Path | None:
+        """Where the journal of the next environment is to be; None where that says."""
+        return None
+
+    def call_id(self, otherwise: Callable[[], str], *about: str) -> str:
+        """An id for a call that has none: what ``otherwise`` gives, or one by what the call is about."""
+        del about
+        return otherwise()
 
     def choices(self, patterns: Iterable[str]) -> list[Fault]:
         """Everything that a pattern names and that could have gone wrong."""
         wanted = list(patterns)
         return [
-            (kind, number)
+            Fault(kind, number)
             for kind in (*CRASH_POINTS, *OTHER_FAULTS)
             if any(fnmatchcase(kind, pattern) for pattern in wanted)
             for number in range(1, self.passes[kind] + 1)
         ]
 
 
-#: Of the test that runs; ``crash_everywhere`` sets it.
+#: Of the test that runs; its mark sets it.
 _plan: list[Plan] = []
-#: Those of the environments that are open in this process.
-_open: list[Lives] = []
+
+
+def present_plan() -> Plan:
+    """That of the test that runs; an empty one for a test that has none."""
+    return _plan[-1] if _plan else Plan()
 
 
 @contextmanager
@@ -144,7 +178,8 @@ class Lives:
         shard: Callable[[], Shard | None],
         bury: Callable[[], Awaitable[None]],
         come_back: Callable[[], Awaitable[None]],
-        pause: Callable[[], Awaitable[None]],
+        pause: Callable[[float], Awaitable[None]],
+        plan: Plan,
     ) -> None:
         """Begin.
 
@@ -152,13 +187,15 @@ class Lives:
             shard: Of the present life.
             bury: Leaves the dead runtime.
             come_back: Opens another one.
-            pause: Waits for a moment by the environment's clock.
+            pause: Waits by the environment's clock.
+            plan: What goes wrong.
         """
         self._shard = shard
         self._bury = bury
         self._come_back = come_back
         self._pause = pause
         self._is_buried = True
+        self._dead: Shard | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._is_dead = False
@@ -167,14 +204,13 @@ class Lives:
         self._watch = watched(self._passes)
         self._outer: Any = None
         self.crashes = 0
-        self.plan = _plan[-1] if _plan else Plan()
+        self.plan = plan
 
     def begin(self) -> None:
         """The first life has begun: fault points count from here."""
         self._outer = self._loop.get_exception_handler()
         self._loop.set_exception_handler(self._exception)
         self._watch.__enter__()
-        _open.append(self)
 
     async def end(self) -> None:
         """The environment is left."""
@@ -182,7 +218,6 @@ class Lives:
             if self._back is not None:
                 await self._back
         finally:
-            _open.remove(self)
             self._watch.__exit__(None, None, None)
             self._loop.set_exception_handler(self._outer)
 
@@ -196,10 +231,9 @@ class Lives:
 
     # --- dying
 
-    def _passes(self, point: str) -> None:
-        """A point is passed, on the loop or in the writer's thread; all environments of the process hear of it."""
-        thread = threading.current_thread()
-        if any(other._has(thread) for other in _open if other is not self) and not self._has(thread):
+    def _passes(self, point: str, passer: object) -> None:
+        """A point is passed, by whatever runtime of the process, in whatever thread."""
+        if not self._has(passer):
             return
         if self._is_dead:
             if not self._is_buried and point.startswith("journal.commit."):
@@ -216,15 +250,23 @@ class Lives:
         ):
             raise OSError(errno.EIO, "the test lets this commit fail")
 
-    def _has(self, thread: threading.Thread) -> bool:
-        """Whether a thread is that of its loop, which others may share, or of its writer."""
-        shard = self._shard()
-        return thread.ident == self._thread or (shard is not None and thread is shard.writer._thread)
+    def _has(self, passer: object) -> bool:
+        """Whether it is a part of the present life, or of the one that has just ended."""
+        shard = self._shard() or self._dead
+        if shard is None:
+            return False
+        if passer is None:  # it is inside of a commit
+            return threading.current_thread() is shard.writer._thread
+        if isinstance(passer, WorkflowActor):
+            return passer.shard is shard
+        parts = (shard.store, shard.writer, shard.courier, shard.dispatcher, shard.dispatcher.pool)
+        return any(passer is part for part in parts)
 
     def die(self) -> None:
         """End this life here; the next one begins as soon as the loop gets to it."""
         self._is_dead = True
         self._is_buried = False
+        self._dead = self._shard()
         if threading.get_ident() == self._thread:
             self._fall()
         else:
@@ -250,6 +292,7 @@ class Lives:
             await self._bury()
         finally:
             self._is_buried = True
+            self._dead = None
             await self._come_back()
         self.crashes += 1
         self._death = self._loop.create_future()
@@ -266,7 +309,7 @@ class Lives:
             except CommitUnknownError:
                 if not self.plan.is_expected:
                     raise
-                await self._pause()  # the runtime does not take it before its next try
+                await self._pause(PAUSE)  # the runtime does not take it before its next try
             except BaseException:
                 task = asyncio.current_task()
                 if (life == self.crashes and not self._is_dead) or (task is not None and task.cancelling()):
@@ -274,9 +317,9 @@ class Lives:
             await self.alive()
 
     async def send(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Send a message, through crashes; perhaps a moment later, perhaps twice."""
-        if self.plan.passed("message.delayed"):
-            await self._pause()
+        """Send a message, through crashes; perhaps later, perhaps twice."""
+        if (late := self.plan.passed("message.delayed")) is not None:
+            await self._pause(late.delay)
         answer = await self.through(call)
         if self.plan.passed("message.repeated"):
             await self.through(call)

@@ -10,8 +10,8 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -23,7 +23,7 @@ from ..journal.loading import next_due
 from ..journal.writer import Raise, settle
 from .clock import VirtualClock, VirtualLater
 from .crashes import SimulatedCrashError
-from .errors import NoProgressError
+from .errors import EndlessScheduleError, NoProgressError
 from .standstill import Standstill
 
 if TYPE_CHECKING:
@@ -55,21 +55,28 @@ class Call:
         error: What it is given up with.
         condition: What it waits for, where that is looked at whenever nothing can run.
         met: Done once that is true; None without a condition.
+        follows_runs: It waits for the end of a whole chain of runs.
+        scheduled_runs: So many runs of a schedule have begun meanwhile, the first one included.
     """
 
     __slots__ = (
         "_cancelling",
         "_driver",
+        "_run",
         "attempt",
         "condition",
         "error",
+        "follows_runs",
         "met",
+        "scheduled_runs",
         "task",
         "text",
         "workflow_id",
     )
 
-    def __init__(self, driver: TimeDriver, text: str, workflow_id: str, attempt: Attempt | None) -> None:
+    def __init__(
+        self, driver: TimeDriver, text: str, workflow_id: str, attempt: Attempt | None, *, follows_runs: bool
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._driver = driver
@@ -80,12 +87,26 @@ class Call:
         self.error: BaseException | None = None
         self.condition: Callable[[], object] = _never
         self.met: asyncio.Future[None] | None = None
+        self.follows_runs = follows_runs
+        self.scheduled_runs = 0
+        self._run = 0
         self._cancelling = task.cancelling()
 
     def give_up(self, error: BaseException) -> None:
         """Let it raise, as ``asyncio.timeout`` does."""
         self.error = error
         self.task.cancel()
+
+    def schedule(self, shard: Shard) -> str:
+        """The schedule of the runs that it waits for, whose present run is counted; empty for none."""
+        actor = shard.newest.get(self.workflow_id) if self.follows_runs else None
+        if actor is None or actor.state.started.options is None:
+            return ""
+        schedule = actor.state.started.options.cron
+        if schedule and actor.key != self._run:
+            self._run = actor.key
+            self.scheduled_runs += 1
+        return schedule
 
     def ended_by_us(self) -> bool:
         """Whether a cancellation that arrives is ours."""
@@ -130,6 +151,7 @@ class TimeDriver:
         calls: Those that wait.
         holds: So many blocks hold time.
         is_automatic: Time jumps by itself.
+        misuse: What the test does wrong, and would not hear of by the run that it happens to.
     """
 
     def __init__(
@@ -142,6 +164,7 @@ class TimeDriver:
         fault: Callable[[], BaseException | None],
         is_automatic: bool,
         patience: float,
+        max_scheduled_runs: int,
     ) -> None:
         self._clock = clock
         self._later = later
@@ -149,11 +172,13 @@ class TimeDriver:
         self._report = report
         self._fault = fault
         self._patience = patience
+        self._max_scheduled_runs = max_scheduled_runs
         self._advances: deque[Advance] = deque()
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.calls: dict[Call, None] = {}
         self.holds = 0
+        self.misuse: RuntimeError | None = None
         self.is_automatic = is_automatic
 
     def start(self) -> None:
@@ -176,13 +201,25 @@ class TimeDriver:
 
     # --- who waits
 
-    def waiting(self, text: str, workflow_id: str = "") -> Call:
+    def waiting(self, text: str, workflow_id: str = "", *, follows_runs: bool = False) -> Call:
         """Let time pass while the body of a ``with`` waits for the environment.
 
         The body raises NoProgressError when what it waits for can never come.
+
+        Raises:
+            RuntimeError: A payload codec waits, or has waited.
         """
+        shard = self._shard_now()
+        if shard is not None and shard.coder is not None and shard.coder.runs(asyncio.current_task()):
+            self.misuse = RuntimeError(
+                f"a payload codec waits for {text} of its test environment, whose time stands still until the codec "
+                f"has ended: let it wait for something of its own"
+            )
+        if self.misuse is not None:
+            raise self.misuse
         context = current_activity.get(None)
-        return Call(self, text, workflow_id, None if context is None else context.attempt)
+        attempt = None if context is None else context.attempt
+        return Call(self, text, workflow_id, attempt, follows_runs=follows_runs)
 
     async def sleep(self, seconds: float) -> None:
         """Wait until so much virtual time has passed."""
@@ -253,10 +290,16 @@ class TimeDriver:
                     self._step(shard, advance)
 
     async def _something_else(self) -> None:
-        """Wait until something changes; say so when that takes long."""
+        """Wait until something changes."""
+        with self._complaint():
+            await self._stirred.wait()
+
+    @contextmanager
+    def _complaint(self) -> Generator[None]:
+        """Say so when the body takes long."""
         timer = asyncio.get_running_loop().call_later(PATIENCE, self._complain)
         try:
-            await self._stirred.wait()
+            yield
         finally:
             timer.cancel()
 
@@ -299,7 +342,8 @@ class TimeDriver:
         calm = 0
         for _ in range(PASSES):
             if self._is_busy(shard):
-                await shard.idle()
+                with self._complaint():
+                    await shard.idle()
                 if self._waits_for_real_time(shard):
                     await asyncio.sleep(PAUSE)
                 return False
@@ -350,7 +394,8 @@ class TimeDriver:
         elif self._meet_conditions():
             pass
         elif due is not None:
-            self._move(shard, due)
+            if not self._stop_schedules(shard):
+                self._move(shard, due)
         else:
             self._give_up(lambda call: NoProgressError(call.text, self._report(call)))
 
@@ -358,6 +403,17 @@ class TimeDriver:
         for call in list(self.calls):
             if call.attempt is None and call.error is None:
                 call.give_up(error_of(call))
+
+    def _stop_schedules(self, shard: Shard) -> bool:
+        """Give up calls that wait for the end of a schedule, which never ends; returns whether there is one."""
+        found = False
+        for call in list(self.calls):
+            schedule = call.schedule(shard)
+            if schedule and call.scheduled_runs > self._max_scheduled_runs and call.error is None:
+                runs = self._max_scheduled_runs
+                call.give_up(EndlessScheduleError(call.text, self._report(call), schedule, runs))
+                found = True
+        return found
 
     def _meet_conditions(self) -> bool:
         """Let those go on whose condition holds now; returns whether there is one."""
@@ -402,7 +458,8 @@ class TimeDriver:
         shard.timers.check()
         pool.deadlines.check()
         pool.heartbeats.check()
-        self._later.check()
+        if not shard.compactor.purger.is_asked:  # sleeps end in the next step: behind what is purged now
+            self._later.check()
 
 
 def _matters(owner: object) -> bool:

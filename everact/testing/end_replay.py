@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..actors.addresses import Address
-from ..actors.dynamic import UndeclaredActivities
 from .replayer import Replayer
 
 if TYPE_CHECKING:
@@ -17,14 +16,11 @@ if TYPE_CHECKING:
 MOST = 1_000
 
 
-async def replay_at_end(
-    runtime: Runtime, workflows: Iterable[type[Any]], faked: Collection[str], hash_seeds: Iterable[int]
-) -> None:
+async def replay_at_end(runtime: Runtime, faked: Collection[str], hash_seeds: Iterable[int]) -> None:
     """Replay the histories of an environment's runs.
 
     Args:
         runtime: Still open.
-        workflows: The declared classes.
         faked: Workflow types that were faked: there is no code to replay.
         hash_seeds: As of ``Replayer``.
 
@@ -44,14 +40,4 @@ async def replay_at_end(
             histories.append(await runtime.ref(address).fetch_history())
     if not histories:
         return
-    seeds = list(hash_seeds)
-    replayer = Replayer(
-        workflows=workflows,
-        guard="off",  # the runtime has checked the classes, and guards its turns
-        interceptors=runtime._interceptors,
-        hash_seeds=seeds,
-    )
-    replayer._registry = runtime._registry
-    replayer._converter = runtime._converter
-    replayer._activities = UndeclaredActivities(runtime._registry.activities)
-    replayer.replay_many(histories)
+    Replayer.of_runtime(runtime, hash_seeds=hash_seeds).replay_many(histories)

@@ -36,6 +36,7 @@ from ..actors.shard import Shard
 from ..actors.timing import Timing
 from ..actors.turn_guard import Guard
 from ..actors.typing import R, Ts, W, WorkflowClass
+from ..actors.workflow_types import named_type
 from ..journal.clock import SystemClock
 from ..journal.codecs import PayloadCodec
 from ..journal.memory_store import MemoryJournal, MemoryStore
@@ -44,7 +45,7 @@ from ..journal.store import JournalStore
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from .calls import WaitingMessenger
 from .clock import START, VirtualClock, VirtualLater, VirtualLooks
-from .crashes import PAUSE, Lives, check_point
+from .crashes import Lives, check_point, present_plan
 from .driver import Call, TimeDriver
 from .end_replay import replay_at_end
 from .errors import LEFT, NOT_OPEN, ActivityNotMockedError
@@ -155,6 +156,7 @@ class TestEnvironment(Mocking):
         replay: bool = True,
         replay_hash_seeds: Iterable[int] = (),
         patience: timedelta | float = PATIENCE,
+        max_scheduled_runs: int = 100,
         **options: Unpack[RuntimeOptions],
     ) -> None:
         """Check the declarations; nothing is opened yet.
@@ -174,6 +176,8 @@ class TestEnvironment(Mocking):
                 workflows must then be importable by name.
             patience: With ``time="manual"``: a call that waits while nothing can run, and no other task of the loop
                 goes on for so long, fails with NoProgressError; a timedelta or seconds of real time.
+            max_scheduled_runs: A call that waits for the end of a chain of runs fails after so many of a
+                ``cron_schedule``, which has none: EndlessScheduleError.
             **options: See ``RuntimeOptions``.
 
         Raises:
@@ -199,6 +203,7 @@ class TestEnvironment(Mocking):
         self._seed = seed
         self._is_strict = strict
         self._hash_seeds = list(each_of("replay_hash_seeds", replay_hash_seeds))
+        self._max_scheduled_runs = positive_count("max_scheduled_runs", max_scheduled_runs)
         self._replays = replay
         self._store = store
         self._journal: str | PathLike[str] | MemoryJournal | None = journal
@@ -232,6 +237,13 @@ class TestEnvironment(Mocking):
         """
         if self._driver is not None:
             raise RuntimeError("this TestEnvironment is already entered; make another one")
+        plan = present_plan()
+        if self._journal is None:
+            self._journal = plan.journal()
+        elif isinstance(self._journal, MemoryJournal) and plan.journal() is not None:
+            raise ValueError(
+                "a test whose process is killed has its journals on disk: leave out the MemoryJournal"
+            )
         if self._journal is None:
             self._journal = MemoryJournal() if self._store == "memory" else self._new_folder()
         self._driver = TimeDriver(
@@ -242,8 +254,9 @@ class TestEnvironment(Mocking):
             fault=self._fault,
             is_automatic=self._is_automatic,
             patience=self._patience,
+            max_scheduled_runs=self._max_scheduled_runs,
         )
-        self._lives = Lives(self._shard, self._leave, self._come_back, partial(self.sleep, PAUSE))
+        self._lives = Lives(self._shard, self._leave, self._come_back, self.sleep, plan)
         self._calls = WaitingMessenger(self._driver, self._lives)
         try:
             await self._open()
@@ -291,7 +304,7 @@ class TestEnvironment(Mocking):
                 for check in self._checks:
                     await check()
                 if self._replays:
-                    await replay_at_end(self._runtime, self._workflows, self._mocks.faked, self._hash_seeds)
+                    await replay_at_end(self._runtime, self._mocks.faked, self._hash_seeds)
         finally:
             self._is_left = self._mocks.is_over = True
             await driver.stop()
@@ -301,9 +314,9 @@ class TestEnvironment(Mocking):
                 await self._folders.aclose()
 
     def _ended(self, take: Ended, attempt: Attempt, outcome: Any) -> None:
-        """An activity has ended; perhaps its result comes a moment later."""
-        if self._lives.plan.passed("result.late"):
-            self._later.call_later(PAUSE, take, attempt, outcome)
+        """An activity has ended; perhaps its result comes late."""
+        if (late := self._lives.plan.passed("result.late")) is not None:
+            self._later.call_later(late.delay, take, attempt, outcome)
         else:
             take(attempt, outcome)
 
@@ -382,8 +395,10 @@ class TestEnvironment(Mocking):
             raise RuntimeClosedError(LEFT)
         self._checks.append(check)
 
-    def _fault(self) -> ActivityNotMockedError | None:
+    def _fault(self) -> Exception | None:
         """What is wrong with the test, and was not said before."""
+        if self._active_driver().misuse is not None:
+            return self._active_driver().misuse
         if not self._mocks.missing or not self._is_strict:
             return None
         name, *_others = self._mocks.missing
@@ -483,11 +498,13 @@ class TestEnvironment(Mocking):
         """Start a workflow; as of ``Runtime.spawn``."""
         self._active_driver()
         if not self._lives.plan.is_expected:
+            self._lives.plan.start_passed()
             return await self._runtime.spawn(workflow, *args, **options)
         await self._lives.alive()
-        new_id = self._shard().new_id
-        options.setdefault("id", new_id())
-        options.setdefault("request_id", new_id())
+        plan, new_id = self._lives.plan, self._shard().new_id
+        name, _ = named_type(workflow, self._runtime._registry.workflows)
+        options.setdefault("id", plan.call_id(new_id, name))
+        options.setdefault("request_id", plan.call_id(new_id, "start", name, str(options["id"])))
         return await self._lives.send(lambda: self._runtime.spawn(workflow, *args, **options))
 
     @overload
@@ -504,6 +521,7 @@ class TestEnvironment(Mocking):
         """Start a workflow and wait for its result; as of ``Runtime.execute``."""
         self._active_driver()
         if not self._lives.plan.is_expected:
+            self._lives.plan.start_passed()
             return await self._runtime.execute(workflow, *args, **options)
         handle = await self.spawn(workflow, *args, **options)
         return await handle.result()

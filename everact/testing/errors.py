@@ -59,3 +59,32 @@ class NoProgressError(EveractError):
 
     def __str__(self) -> str:
         return f"{self.waits_for} can never come: {self.why}.\n{self.report}"
+
+
+class EndlessScheduleError(NoProgressError):
+    """What a test waits for is the end of a schedule, which goes on for ever: after each run comes another.
+
+    Raised by the call that waits, after ``max_scheduled_runs`` of the ``TestEnvironment``. Wait for the first run
+    alone (``handle.result(follow_runs=False)``), or by ``env.sleep`` or ``env.until`` for as long as the test needs.
+
+    Attributes:
+        waits_for: The call.
+        report: ``TestEnvironment.report()`` as of then.
+        schedule: The ``cron_schedule``.
+        runs: So many have begun meanwhile.
+        why: After each run comes another.
+    """
+
+    def __init__(self, waits_for: str, report: str, schedule: str, runs: int) -> None:
+        super().__init__(waits_for, report, "after each run comes another")
+        self.args = (waits_for, report, schedule, runs)
+        self.schedule = schedule
+        self.runs = runs
+
+    def __str__(self) -> str:
+        return (
+            f"{self.waits_for} has not come after {self.runs:,} runs: they follow each other by the schedule "
+            f"{self.schedule!r}, until the workflow is cancelled or terminated. Wait for the first run alone by "
+            f"handle.result(follow_runs=False), or let time pass by env.sleep() or env.until(); more runs: "
+            f"TestEnvironment(max_scheduled_runs=...)\n{self.report}"
+        )

@@ -6,10 +6,11 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from ..actors.definitions import ActivityDefinition
 from ..actors.dynamic import UndeclaredActivities
 from ..actors.errors import WorkflowNotRegisteredError
 from ..actors.interceptors import Interceptor, check_interceptors
@@ -18,6 +19,7 @@ from ..actors.options import check_status, each_of, positive_count
 from ..actors.registry import Registry
 from ..actors.replay import Replay
 from ..actors.run_end import WorkflowCrashedError
+from ..actors.runtime import Runtime
 from ..actors.source_check import check_workflows
 from ..actors.turn_guard import Guard, install_guards
 from ..journal.clock import SystemClock
@@ -81,16 +83,73 @@ class Replayer:
         """
         declared = list(each_of("workflows", workflows))
         functions = None if activities is None else list(each_of("activities", activities))
-        converting = list(each_of("converters", converters))
-        self._registry = Registry(declared, functions or ())
-        check_workflows(self._registry.classes, guard)
+        registry = Registry(declared, functions or ())
+        check_workflows(registry.classes, guard)
         install_guards(guard)
+        converting = list(each_of("converters", converters))
+        self._begin(
+            registry,
+            UndeclaredActivities() if functions is None else registry.activities,
+            PayloadConverter(trust_pickle=trust_pickle, converters=converting),
+            interceptors=check_interceptors(each_of("interceptors", interceptors)),
+            codecs=tuple(each_of("codecs", codecs)),
+            guard=guard,
+            jump_steps=jump_steps,
+        )
+        self._use_hash_seeds(hash_seeds, functions)
+
+    @classmethod
+    def of_runtime(cls, runtime: Runtime, *, hash_seeds: Iterable[int] = ()) -> Self:
+        """A ``Replayer`` with the workflows, converters, codecs, interceptors and the guard of a runtime.
+
+        Each activity that is called by its function counts as registered. What a ``TestEnvironment`` fakes is replayed
+        as faked.
+
+        Args:
+            runtime: Open or not; what it has checked is not checked again.
+            hash_seeds: See above.
+
+        Raises:
+            TypeError: It is no ``Runtime``.
+            ValueError: As above.
+        """
+        if not isinstance(runtime, Runtime):
+            raise TypeError(f"of_runtime takes a Runtime, not {runtime!r}")
+        registry, settings = runtime._registry, runtime._settings
+        replayer = cls.__new__(cls)
+        replayer._begin(
+            registry,
+            UndeclaredActivities(registry.activities),
+            runtime._converter,
+            interceptors=runtime._interceptors,
+            codecs=settings.codecs,
+            guard=settings.guard,
+            jump_steps=True,
+        )
+        replayer._use_hash_seeds(hash_seeds, None)
+        return replayer
+
+    def _begin(
+        self,
+        registry: Registry,
+        activities: Mapping[str, ActivityDefinition],
+        converter: PayloadConverter,
+        *,
+        interceptors: Sequence[Interceptor],
+        codecs: Sequence[PayloadCodec],
+        guard: Guard,
+        jump_steps: bool,
+    ) -> None:
+        self._registry = registry
+        self._activities = activities
+        self._converter = converter
+        self._interceptors = interceptors
+        self._codecs = codecs
         self._guard: Guard = guard
+        self._jumps = jump_steps
         self._unfinished: Container[int] = () if jump_steps else _Everything()
-        self._activities = UndeclaredActivities() if functions is None else self._registry.activities
-        self._interceptors = check_interceptors(each_of("interceptors", interceptors))
-        self._converter = PayloadConverter(trust_pickle=trust_pickle, converters=converting)
-        self._codecs = tuple(each_of("codecs", codecs))
+
+    def _use_hash_seeds(self, hash_seeds: Iterable[int], functions: Sequence[Any] | None) -> None:
         self._hash_seeds = tuple(each_of("hash_seeds", hash_seeds))
         for seed in self._hash_seeds:
             if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 1 << 32:
@@ -98,13 +157,13 @@ class Replayer:
         self._spawned: Spawned | None = None
         if self._hash_seeds:
             self._spawned = spawned(
-                declared,
+                self._registry.classes,
                 functions,
                 interceptors=self._interceptors,
-                converters=converting,
-                trust_pickle=trust_pickle,
-                guard=guard,
-                jump_steps=jump_steps,
+                converters=self._converter.converters,
+                trust_pickle=self._converter.trust_pickle,
+                guard=self._guard,
+                jump_steps=self._jumps,
             )
 
     def replay(self, history: HistoryLike, *, raise_on_failure: bool = True) -> ReplayReport:

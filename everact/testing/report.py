@@ -28,6 +28,8 @@ def report(shard: Shard | None, clock: VirtualClock, driver: TimeDriver, call: C
         return f"the environment is not open; its time is {clock.now():%Y-%m-%d %H:%M:%S}"
     lines = [f"time: {clock.now():%Y-%m-%d %H:%M:%S} UTC, {_mode(driver)}"]
     lines += [f"time is held by {holder}" for holder in _holders(driver)]
+    if shard.coder is not None and shard.coder.jobs:
+        lines.append(f"time is held by payload codecs: calls that run: {shard.coder.jobs}")
     due = driver.next_due(shard)
     if due is not None:
         at = clock.now() + timedelta(microseconds=due - clock.elapsed)

@@ -5,15 +5,13 @@ from datetime import timedelta
 
 import pytest
 from support.child_workflows import Double, Fails, Waits, status
-from support.clock import ManualClock
-from support.hosting import gate, hosted, settled, tick, until
 
-from everact import workflow
+from everact import activity, workflow
 from everact.actors.listing import WorkflowPage
 from everact.exceptions import (
     WorkflowCancelledError,
 )
-from everact.journal.memory_store import MemoryJournal
+from everact.testing import TestEnvironment
 from everact.workflow_texts import ListPrinter, print_description
 
 # --- waiting for many
@@ -36,28 +34,31 @@ class Together:
         return [[outcome.id, outcome.status, str(outcome.result or outcome.error)] for outcome in outcomes]
 
 
-async def outcome_of(strategy, stopped, timeout=None, seconds=0):
-    clock = ManualClock()
-    async with hosted(MemoryJournal(), Together, Waits, Fails, clock=clock) as runtime:
-        parent = await runtime.spawn(Together, strategy, timeout)
-        await until(lambda: runtime._shard.index.find("kid-2"))
-        await settled(runtime)
+async def outcome_of(strategy, stopped, timeout=None):
+    async with TestEnvironment(workflows=[Together, Waits, Fails]) as env:
+        parent = await env.spawn(Together, strategy, timeout)
+        await env.sleep(0)
         for number in stopped:
-            kid = runtime.ref(f"kid-{number}", Waits)
+            kid = env.ref(f"kid-{number}", Waits)
             await kid.signal(Waits.tell, "x")
             await kid.signal(Waits.stop)
-            await settled(runtime)
-        await tick(runtime, clock, seconds)
-        return [tuple(row) for row in await parent.result(timeout=10)]
+            await env.sleep(0)  # one after the other
+        return [tuple(row) for row in await parent.result()]
 
 
-async def test_waiting_for_children_with_each_strategy():
-    fails = ("fails", "failed", "child workflow 'fails' (Fails) failed: Broken: no")
-    got = ("completed", "['x']")
+fails = ("fails", "failed", "child workflow 'fails' (Fails) failed: Broken: no")
+got = ("completed", "['x']")
+
+
+@pytest.mark.crash_everywhere(limit=12)
+async def test_waiting_for_all_children():
     assert await outcome_of("all", (2, 0, 1)) == [
         *((f"kid-{n}", *got) for n in range(3)),
         fails,
     ]
+
+
+async def test_waiting_for_children_with_other_strategies():
     assert await outcome_of("any", ()) == [*((f"kid-{n}", "running", "None") for n in range(3)), fails]
     assert await outcome_of(2, (1,)) == [
         ("kid-0", "running", "None"),
@@ -65,7 +66,7 @@ async def test_waiting_for_children_with_each_strategy():
         ("kid-2", "running", "None"),
         fails,
     ]
-    assert await outcome_of("all", (1,), 60, 61) == [
+    assert await outcome_of("all", (1,), 60) == [
         ("wait_for_children: 2 of 4 children have ended within 60 s, 4 were waited for",)
     ]
 
@@ -91,8 +92,8 @@ async def test_a_strategy_that_cannot_be(strategy, text):
                 return str(error)
             return "never"
 
-    async with hosted(MemoryJournal(), Parent, Double) as runtime:
-        assert await runtime.execute(Parent) == text
+    async with TestEnvironment(workflows=[Parent, Double]) as env:
+        assert await env.execute(Parent) == text
 
 
 async def test_the_cancel_of_who_waits_for_children_reaches_them():
@@ -109,27 +110,28 @@ async def test_the_cancel_of_who_waits_for_children_reaches_them():
             ]
             await workflow.wait_for_children(children, timeout=timedelta(hours=1))
 
-    async with hosted(MemoryJournal(), Parent, Waits) as runtime:
-        parent = await runtime.spawn(Parent)
-        await until(lambda: runtime._shard.index.find("try_cancel"))
-        await settled(runtime)
+    async with TestEnvironment(workflows=[Parent, Waits]) as env:
+        parent = await env.spawn(Parent)
+        await env.sleep(0)
         await parent.cancel()
         with pytest.raises(WorkflowCancelledError):
             await parent.result()
-        await settled(runtime)
-        assert await status(runtime, "wait_cancellation_completed") == "cancelled"
-        assert await status(runtime, "try_cancel") == "cancelled"
-        assert await status(runtime, "abandon") == "running"
+        await env.sleep(0)
+        assert await status(env, "wait_cancellation_completed") == "cancelled"
+        assert await status(env, "try_cancel") == "cancelled"
+        assert await status(env, "abandon") == "running"
 
 
 async def test_a_child_with_activities_lives_through_evictions_of_its_parent():
-    slow = gate("slow")
+    @activity.defn
+    async def slow(n: int) -> str:
+        raise NotImplementedError
 
     @workflow.defn
     class Child:
         @workflow.run
         async def run(self, n: int) -> str:
-            return f"{await workflow.execute_activity(slow.fn, str(n))} {n}"
+            return f"{await slow(n)} {n}"
 
     @workflow.defn
     class Parent:
@@ -137,11 +139,10 @@ async def test_a_child_with_activities_lives_through_evictions_of_its_parent():
         async def run(self) -> list[str]:
             return await asyncio.gather(*(workflow.execute_child_workflow(Child, n) for n in range(5)))
 
-    async with hosted(MemoryJournal(), Parent, Child, activities=[slow.fn]) as runtime:
-        parent = await runtime.spawn(Parent)
-        await until(lambda: len(slow.calls) == 5)
-        slow.open.set()
-        assert await parent.result() == [f"through {n}" for n in range(5)]
+    async with TestEnvironment(workflows=[Parent, Child], max_cached_workflows=1) as env:
+        called = env.mock_activity(slow, returns="through", delay=60)
+        assert await env.execute(Parent) == [f"through {n}" for n in range(5)]
+        assert called.call_count == 5
 
 
 async def test_lists_and_descriptions_show_who_belongs_to_whom(capsys):
@@ -166,13 +167,12 @@ async def test_lists_and_descriptions_show_who_belongs_to_whom(capsys):
             assert parent is not None
             await workflow.wait_condition(lambda: parent.workflow_id != "p")
 
-    journal = MemoryJournal()
-    for _ in range(2):
-        async with hosted(journal, Parent, Child, Waits) as runtime:
-            parent = await runtime.spawn(Parent, id="p", if_running="attach")
-            await until(lambda: runtime._shard.index.find("child"))
-            await settled(runtime)
-            await runtime.ref("kid-1").pause()
+    async with TestEnvironment(workflows=[Parent, Child, Waits]) as env:
+        parent = await env.spawn(Parent, id="p")
+        for _ in range(2):
+            await env.restart()
+            await env.sleep(0)
+            await env.ref("kid-1").pause()
             seen = await parent.describe()
             assert (seen.parent, seen.parent_id, seen.child_count) == (None, None, 6)
             assert [child.workflow_id for child in seen.children] == [
@@ -182,17 +182,17 @@ async def test_lists_and_descriptions_show_who_belongs_to_whom(capsys):
             assert [child.status for child in seen.children][:3] == ["running", "paused", "running"]
             first = seen.children[0]
             assert (first.workflow_type, first.close_policy, first.command) == ("Waits", "request_cancel", 1)
-            assert first.run_id == (await runtime.ref("kid-0").describe()).run_id
+            assert first.run_id == (await env.ref("kid-0").describe()).run_id
             assert seen.waiting_on == "child kid-0; child kid-1 (paused); child kid-2; 3 more children"
-            child = await runtime.ref("child").describe()
+            child = await env.ref("child").describe()
             assert (child.parent.workflow_id, child.parent.run_id) == ("p", seen.run_id)
-            parents = {run.workflow_id: run.parent_id for run in await runtime.list_workflows()}
+            parents = {run.workflow_id: run.parent_id for run in await env.runtime.list_workflows()}
             assert parents == {"p": None, "child": "p", **{f"kid-{n}": "p" for n in range(5)}}
             print_description(seen)
             out = capsys.readouterr().out
             assert "children:         6 open\nchild:            kid-0 (Waits, running)\n" in out
             print_description(child)
             assert f"parent:           p (run {seen.run_id})\n" in capsys.readouterr().out
-            page = WorkflowPage(await runtime.list_workflows(), None)
+            page = WorkflowPage(await env.runtime.list_workflows(), None)
             ListPrinter(100, None, as_json=False).page(page)
             assert " parent " in capsys.readouterr().out

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-from support.clock import ManualClock
-from support.hosting import hosted, kinds, settled, tick, until
+from support.hosting import kinds
 
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
 from everact.actors.saga import step_completed
@@ -17,7 +16,7 @@ from everact.exceptions import (
     WorkflowTerminatedError,
 )
 from everact.interceptors import Interceptor, WorkflowInboundInterceptor, WorkflowOutboundInterceptor
-from everact.journal.memory_store import MemoryJournal
+from everact.testing import TestEnvironment, assert_compensated
 
 ONCE = RetryPolicy(maximum_attempts=1)
 
@@ -29,7 +28,7 @@ class World:
         self.done = []
         self.keys = []
         self.broken = {}
-        self.gates = {}
+        self.closed = set()  # what waits until the test opens it: "a", or "undo a" alone
 
 
 world: World
@@ -42,9 +41,9 @@ def fresh_world():
 
 
 async def acts(word, what):
-    if what in world.gates:
+    if world.closed & {what, f"{word} {what}"}:
         world.done.append(f"{word} {what} begins")
-        await world.gates[what].wait()
+        await world.env.until(lambda: not world.closed & {what, f"{word} {what}"})
     left = world.broken.get(f"{word} {what}", 0)
     if left:
         world.broken[f"{word} {what}"] = left - 1
@@ -74,15 +73,19 @@ ACTIVITIES = [do, undo, undo_all]
 NEVER = 1_000_000
 
 
-def closed(what):
-    """An activity that waits until the test opens it."""
-    world.gates[what] = asyncio.Event()
-    return world.gates[what]
+def environment(*workflows, activities=(), **options):
+    world.env = TestEnvironment(workflows=workflows, activities=[*ACTIVITIES, *activities], **options)
+    return world.env
+
+
+async def begun(*words):
+    """Wait until activities that are held have begun."""
+    await world.env.until(lambda: all(f"{word} begins" in world.done for word in words))
 
 
 async def failed(handle, kind=WorkflowFailedError):
     with pytest.raises(kind) as caught:
-        await handle.result(timeout=10)
+        await handle.result()
     return caught.value
 
 
@@ -113,10 +116,10 @@ def runs(body):
 async def outcome_of(body, **options):
     """Run a body to its end; returns ``(outcome, description, history)``, the outcome being a result or an error."""
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES, **options) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
+    async with environment(cls, **options) as env:
+        handle = await env.spawn(cls.run, id="s")
         try:
-            outcome = await handle.result(timeout=10)
+            outcome = await handle.result()
         except WorkflowFailedError as error:
             outcome = error
         return outcome, await handle.describe(), await handle.fetch_history()
@@ -163,6 +166,7 @@ async def test_completed_steps_are_undone_in_reverse_and_the_error_goes_on():
     scheduled = {e.event.command for e in history if e.kind == "ActivityScheduled"}
     assert {e.command for e in started} <= scheduled
     assert str(seen.sagas[0]) == "trip: 2 of 2 compensations done"
+    assert_compensated(history, ["undo", "undo"], saga="trip")
 
 
 async def test_the_order_is_that_of_completion_not_of_the_calls():
@@ -171,15 +175,15 @@ async def test_the_order_is_that_of_completion_not_of_the_calls():
             await asyncio.gather(*(saga.run(do, what, compensate=undo) for what in "abc"))
             raise ApplicationError("no")
 
-    gates = {what: closed(what) for what in "abc"}
+    world.closed = set("abc")
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: len(world.done) == 3)
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await begun("do a", "do b", "do c")
         for what in "bca":
-            gates[what].set()
-            await until(lambda what=what: f"do {what}" in world.done)
-            await settled(runtime)
+            world.closed.remove(what)
+            await env.until(lambda what=what: f"do {what}" in world.done)
+        world.closed.clear()
         await failed(handle)
     assert [word for word in world.done if word.startswith("undo") and "begins" not in word] == [
         "undo a",
@@ -195,10 +199,8 @@ async def test_a_failed_parallel_step_undoes_its_siblings_that_were_done_or_end_
     async def stubborn(what: str) -> str:
         await activity.wait_for_cancelled()
         world.done.append(f"do {what} told to stop")
-        await stop.wait()
+        await world.env.until(lambda: not world.closed)
         return what
-
-    stop = asyncio.Event()
 
     async def body(_run):
         async with workflow.saga() as saga:
@@ -208,14 +210,15 @@ async def test_a_failed_parallel_step_undoes_its_siblings_that_were_done_or_end_
                 saga.run(do, "c", compensate=undo),
             )
 
+    world.closed.add("b")
     world.broken["do c"] = NEVER
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=[*ACTIVITIES, stubborn]) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: "do b told to stop" in world.done)
-        await settled(runtime)
+    async with environment(cls, activities=[stubborn]) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await env.until(lambda: "do b told to stop" in world.done)
+        await env.sleep(0)
         assert "undo a" not in world.done
-        stop.set()
+        world.closed.clear()
         error = await failed(handle)
     assert "cannot do c" in str(error)
     assert world.done[-2:] == ["undo b", "undo a"]
@@ -254,8 +257,8 @@ async def test_parallel_compensations_run_side_by_side_and_by_priority():
             raise ApplicationError("no")
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
         await failed(handle)
         assert [w for w in world.done if w.startswith("undo")] == ["undo a", "undo d", "undo c", "undo b"]
         history = await handle.fetch_history()
@@ -336,8 +339,8 @@ async def test_functions_get_the_result_and_may_be_plain_or_async():
 
     world.broken["do d"] = NEVER
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
         await failed(handle)
         assert await handle.query(cls.look) == ["back by hand", "plain b", "back a"]
         history = await handle.fetch_history()
@@ -365,8 +368,8 @@ async def test_arguments_are_converted_at_the_call_and_the_result_when_it_comes(
             raise ApplicationError("no")
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=[make, forget]) as runtime:
-        await failed(await runtime.spawn(cls.run, id="s"))
+    async with environment(cls, activities=[make, forget]) as env:
+        await failed(await env.spawn(cls.run, id="s"))
     assert world.done == ["forget ['given']", "forget ['first']"]
 
 
@@ -456,8 +459,8 @@ async def test_steps_of_other_kinds_tell_the_saga_around_them():
             raise ApplicationError("no")
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
         await failed(handle)
         assert await handle.query(cls.look) == ["result 2"]
         history = await handle.fetch_history()
@@ -500,11 +503,11 @@ async def test_a_step_of_another_kind_that_outlives_the_block_is_undone_when_it_
         await workflow.wait_condition(lambda: run.go)
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: len(world.done) == 4)
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await env.until(lambda: len(world.done) == 4)
         await handle.signal(cls.proceed)
-        await handle.result(timeout=10)
+        await handle.result()
         seen = await handle.describe()
     assert sorted(world.done[1:3]) == ["undo a", "undo late 0"]
     assert world.done[3] == "undo late 1"
@@ -516,8 +519,6 @@ async def test_a_step_of_another_kind_that_outlives_the_block_is_undone_when_it_
 
 @pytest.mark.parametrize("asked", [False, True])
 async def test_a_step_that_timed_out_is_undone_when_asked_for(asked, caplog):
-    clock = ManualClock()
-
     async def body(_run):
         async with workflow.saga() as saga:
             await saga.run(
@@ -529,12 +530,12 @@ async def test_a_step_that_timed_out_is_undone_when_asked_for(asked, caplog):
                 start_to_close_timeout=5,
             )
 
-    closed("slow")
+    world.closed.add("slow")
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES, clock=clock) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: world.done)
-        await tick(runtime, clock, 6)
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await env.until(lambda: world.done)
+        await env.sleep(6)
         error = await failed(handle)
     assert "start_to_close_timeout" in str(error)
     assert ("undo slow booking" in world.done) == asked
@@ -573,17 +574,17 @@ async def test_a_cancel_undoes_and_a_second_one_does_not_disturb():
             await workflow.wait_condition(lambda: run.go)
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: runtime._shard.find("s").state.waiting)
-        gate_b = closed("b")
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await env.sleep(0)
+        world.closed.add("b")
         await handle.cancel("enough")
-        await until(lambda: "undo b begins" in world.done)
+        await begun("undo b")
         await handle.cancel("at once")
-        await settled(runtime)
+        await env.sleep(0)
         seen = await handle.describe()
         assert str(seen.sagas[0]) == "saga: 0 of 2 compensations done; undoing do"
-        gate_b.set()
+        world.closed.clear()
         error = await failed(handle, WorkflowCancelledError)
         assert "enough" in str(error)
     assert world.done[-2:] == ["undo b", "undo a"]
@@ -600,16 +601,13 @@ async def test_a_cancel_while_it_compensates_comes_through_afterwards():
             raise
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        gate_a = closed("a")
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: "do a begins" in world.done)
-        gate_a.set()
-        world.gates["a"] = asyncio.Event()
-        await until(lambda: "undo a begins" in world.done)
+    async with environment(cls) as env:
+        world.closed.add("undo a")
+        handle = await env.spawn(cls.run, id="s")
+        await begun("undo a")
         await handle.cancel()
-        await settled(runtime)
-        world.gates["a"].set()
+        await env.sleep(0)
+        world.closed.clear()
         await failed(handle, WorkflowCancelledError)
         assert await handle.query(cls.look) == ["ApplicationError('no')"]
     assert world.done[-1] == "undo a"
@@ -624,27 +622,30 @@ async def test_a_cancel_finds_a_step_on_its_way_which_is_undone_if_it_was_done(k
         async with workflow.saga() as saga:
             await saga.run(late, "a", compensate=undo, **options)
 
-    done = asyncio.Event()
+    world.closed.add("a")
 
     @activity.defn(retry_policy=ONCE)
     async def late(what: str) -> str:
         world.done.append("begins")
         try:
-            await (activity.wait_for_cancelled() if kind == "asks" else done.wait())
+            if kind == "asks":
+                await activity.wait_for_cancelled()
+            await world.env.until(lambda: not world.closed)
         except asyncio.CancelledError:
             assert kind == "told to stop"
-        await done.wait()
+            await world.env.until(lambda: not world.closed)
         world.done.append(f"do {what}")
         return what
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=[*ACTIVITIES, late]) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: world.done)
+    async with environment(cls, activities=[late]) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await env.advance(0, past_running=True)
+        assert world.done == ["begins"]
         await handle.cancel()
-        await settled(runtime)
+        await env.advance(0, past_running=True)
         assert (await handle.describe()).status == "running"
-        done.set()
+        world.closed.clear()
         await failed(handle, WorkflowCancelledError)
     assert world.done == ["begins", "do a", "undo a"]
 
@@ -669,10 +670,10 @@ async def test_of_a_step_that_nobody_broke_into_and_that_did_not_end_it_is_known
             await saga.run(asks, "a", compensate=undo)
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=[*ACTIVITIES, asks]) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: len(tried) == attempts)
-        await settled(runtime)
+    async with environment(cls, activities=[asks]) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await env.advance(1, past_running=True)
+        assert len(tried) == attempts
         await handle.cancel()
         await failed(handle, WorkflowCancelledError)
     assert world.done == []
@@ -683,12 +684,11 @@ async def test_of_a_step_that_nobody_broke_into_and_that_did_not_end_it_is_known
 async def test_what_a_step_of_the_class_is_doing_when_it_is_cancelled_is_undone(told):
     """Its activity goes on to its end, the step is completed, and the saga undoes it."""
     options = {"cancellation_type": "try_cancel"} if told else {}
-    done = asyncio.Event()
 
     @activity.defn(retry_policy=ONCE)
     async def slow(what: str) -> str:
         world.done.append("begins")
-        await done.wait()
+        await world.env.until(lambda: not world.closed)
         await acts("do", what)
         return what
 
@@ -708,21 +708,20 @@ async def test_what_a_step_of_the_class_is_doing_when_it_is_cancelled_is_undone(
         async def inside(self, what: str) -> str:
             return await workflow.execute_activity(slow, what, **options)
 
-    async with hosted(MemoryJournal(), W, activities=[*ACTIVITIES, slow]) as runtime:
-        handle = await runtime.spawn(W.run, id="s")
-        await until(lambda: world.done)
+    world.closed.add("a")
+    async with environment(W, activities=[slow]) as env:
+        handle = await env.spawn(W.run, id="s")
+        await env.until(lambda: world.done)
         await handle.cancel()
-        await settled(runtime)
+        await env.sleep(0)
         assert (await handle.describe()).status == ("cancelled" if told else "running")
-        done.set()
+        world.closed.clear()
         await failed(handle, WorkflowCancelledError)
     assert world.done == (["begins"] if told else ["begins", "do a", "undo a"])
 
 
 @pytest.mark.parametrize("inside", [False, True])
 async def test_a_time_limit_undoes_and_becomes_a_timeout_error(inside):
-    clock = ManualClock()
-
     async def body(run):
         if inside:
             async with workflow.saga() as saga:
@@ -735,22 +734,20 @@ async def test_a_time_limit_undoes_and_becomes_a_timeout_error(inside):
                 await workflow.wait_condition(lambda: run.go)
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES, clock=clock) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: runtime._shard.find("s").state.waiting)
-        gate_a = closed("a")
-        await tick(runtime, clock, 61)
-        await until(lambda: "undo a begins" in world.done)
-        await tick(runtime, clock, 3600)  # no limit counts any more
-        gate_a.set()
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await env.sleep(0)
+        world.closed.add("a")
+        await env.sleep(61)
+        await begun("undo a")
+        await env.sleep(240)  # no limit counts any more but that of the attempt
+        world.closed.clear()
         error = await failed(handle)
     assert error.__cause__.type == "TimeoutError"
     assert world.done == ["do a", "undo a begins", "undo a"]
 
 
 async def test_a_time_limit_that_passes_while_it_compensates_comes_through_afterwards():
-    clock = ManualClock()
-
     async def body(_run):
         async with asyncio.timeout(60), workflow.saga() as saga:
             await saga.run(do, "a", compensate=undo)
@@ -758,15 +755,14 @@ async def test_a_time_limit_that_passes_while_it_compensates_comes_through_after
             raise ApplicationError("no")
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES, clock=clock) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: runtime._shard.find("s").state.timers and world.done)
-        await settled(runtime)
-        gate_a = closed("a")
-        await tick(runtime, clock, 2)
-        await until(lambda: "undo a begins" in world.done)
-        await tick(runtime, clock, 61)
-        gate_a.set()
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await env.sleep(0)
+        world.closed.add("a")
+        await env.sleep(2)
+        await begun("undo a")
+        await env.sleep(61)
+        world.closed.clear()
         error = await failed(handle)
     assert error.__cause__.type == "TimeoutError"
     assert error.__cause__.caused_by(ApplicationError)
@@ -780,15 +776,15 @@ async def test_terminate_stops_the_compensating():
             await saga.run(do, "b", compensate=lambda what: undo(what + "2"))
             raise ApplicationError("no")
 
-    closed("b2")
+    world.closed.add("b2")
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: "undo b2 begins" in world.done)
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await begun("undo b2")
         await handle.terminate("stop")
         await failed(handle, WorkflowTerminatedError)
-        world.gates["b2"].set()
-        await settled(runtime)
+        world.closed.clear()
+        await env.sleep(0)
         seen = await handle.describe()
     assert "undo a" not in world.done
     assert str(seen.sagas[0]) == "saga: 0 of 2 compensations done; undoing do"
@@ -812,23 +808,16 @@ async def test_retry_repeats_under_one_key_until_it_succeeds():
 
 
 async def test_retry_is_without_end_unless_told_otherwise():
-    clock = ManualClock()
-
     async def body(_run):
         async with workflow.saga() as saga:
             await saga.run(do, "a", compensate=undo)
             raise ApplicationError("no")
 
     world.broken["undo a"] = 40
-    cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES, clock=clock) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        for count in range(1, 41):
-            await until(lambda count=count: world.done.count("undo a fails") == count)
-            await settled(runtime)
-            await tick(runtime, clock, 60)
-        await failed(handle)
-    assert world.done[-1] == "undo a"
+    outcome, seen, _history = await outcome_of(body)
+    assert outcome.__cause__.type == "ApplicationError"
+    assert world.done == ["do a", *["undo a fails"] * 40, "undo a"]
+    assert seen.sagas[0].completed == 1
 
 
 async def test_a_function_is_repeated_too_with_the_delay_that_its_error_asks_for():
@@ -909,9 +898,9 @@ async def test_a_failed_compensation_counts_for_more_than_a_cancel():
 
     world.broken["undo a"] = NEVER
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: runtime._shard.find("s").state.waiting)
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await env.sleep(0)
         await handle.cancel()
         error = await failed(handle)
         assert type(error) is WorkflowFailedError
@@ -926,10 +915,9 @@ async def test_escalate_quarantines_and_a_release_goes_on_with_that_compensation
             raise ApplicationError("no")
 
     world.broken["undo b"] = 2
-    journal = MemoryJournal()
     cls = runs(body)
-    async with hosted(journal, cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
         error = await failed(handle, WorkflowQuarantinedError)
         assert "cannot undo b" in str(error)
         seen = await handle.describe()
@@ -939,9 +927,8 @@ async def test_escalate_quarantines_and_a_release_goes_on_with_that_compensation
         with pytest.raises(WorkflowQuarantinedError):
             await handle.query(cls.look)
         await handle.cancel()  # is recorded
-    async with hosted(journal, cls, activities=ACTIVITIES) as runtime:  # a start lets it stand
-        handle = runtime.ref("s", cls)
-        await settled(runtime)
+        await env.restart()  # a start lets it stand
+        await env.sleep(0)
         assert (await handle.describe()).status == "quarantined"
         await handle.release("try again")
         await failed(handle, WorkflowQuarantinedError)
@@ -967,8 +954,8 @@ async def test_what_is_escalated_can_be_terminated():
 
     world.broken["undo a"] = NEVER
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
         await failed(handle, WorkflowQuarantinedError)
         await handle.terminate("by hand")
         await failed(handle, WorkflowTerminatedError)
@@ -983,24 +970,20 @@ async def test_one_release_begins_all_again_that_have_failed_until_then(others):
             raise ApplicationError("no")
 
     world.broken = {f"undo {what}": 2 for what in ("A", *others)}
-    for what in "ABCD":
-        closed(what)
-    journal = MemoryJournal()
+    world.closed = set("ABCD")
     cls = runs(body)
-    async with hosted(journal, cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: sum(what.endswith("begins") for what in world.done) == 4)
-        world.gates["A"].set()
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await begun("undo A", "undo B", "undo C", "undo D")
+        world.closed.remove("A")
         await failed(handle, WorkflowQuarantinedError)
-        for what in "BCD":  # they fail, or end well, while the run stands still
-            world.gates[what].set()
-        await settled(runtime)
+        world.closed.clear()  # they fail, or end well, while the run stands still
+        await env.sleep(0)
         assert (await handle.describe()).backlog == 3
         await handle.release("again")
         await failed(handle, WorkflowQuarantinedError)  # all of them for the second time
-        await settled(runtime)
-    async with hosted(journal, cls, activities=ACTIVITIES) as runtime:  # a start lets it stand
-        handle = runtime.ref("s", cls)
+        await env.sleep(0)
+        await env.restart()  # a start lets it stand
         assert (await handle.describe()).status == "quarantined"
         await handle.release("and again")
         await failed(handle)
@@ -1025,18 +1008,17 @@ async def test_sagas_side_by_side_that_escalate_wait_for_one_release():
         await asyncio.gather(one("a"), one("b"), return_exceptions=True)
 
     world.broken = {"undo A": 1, "undo B": 1}
-    for what in "AB":
-        closed(what)
+    world.closed = set("AB")
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
-        await until(lambda: sum(what.endswith("begins") for what in world.done) == 2)
-        world.gates["A"].set()
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
+        await begun("undo A", "undo B")
+        world.closed.remove("A")
         await failed(handle, WorkflowQuarantinedError)
-        world.gates["B"].set()
-        await settled(runtime)
+        world.closed.clear()
+        await env.sleep(0)
         await handle.release("again")
-        await handle.result(timeout=10)
+        await handle.result()
         seen = await handle.describe()
     assert [str(saga) for saga in seen.sagas] == [
         "a: 1 of 1 compensations done",
@@ -1061,8 +1043,8 @@ async def test_callers_of_an_update_hear_of_the_quarantine():
             await workflow.wait_condition(lambda: self.is_over)
 
     world.broken["undo a"] = NEVER
-    async with hosted(MemoryJournal(), W, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(W.run, id="s")
+    async with environment(W) as env:
+        handle = await env.spawn(W.run, id="s")
         with pytest.raises(WorkflowQuarantinedError):
             await asyncio.wait_for(handle.execute_update(W.book), 10)
 
@@ -1084,14 +1066,14 @@ async def test_a_bug_in_the_block_quarantines_and_undoes_nothing_so_that_fixed_c
             return "not for this code to handle"
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
         error = await failed(handle, WorkflowQuarantinedError)
         assert "KeyError" in str(error)
         assert world.done == ["do a"]
         is_fixed = True
         await handle.release()
-        assert await handle.result(timeout=10) == "ab"
+        assert await handle.result() == "ab"
     assert world.done == ["do a", "do b"]
 
 
@@ -1104,8 +1086,8 @@ async def test_with_on_crash_fail_a_bug_undoes():
                 await saga.run(do, "a", compensate=undo)
                 raise KeyError("bug")
 
-    async with hosted(MemoryJournal(), W, activities=ACTIVITIES) as runtime:
-        await failed(await runtime.spawn(W.run, id="s"))
+    async with environment(W) as env:
+        await failed(await env.spawn(W.run, id="s"))
     assert world.done == ["do a", "undo a"]
 
 
@@ -1128,10 +1110,10 @@ async def test_in_a_handler_any_exception_undoes():
         async def run(self) -> None:
             await workflow.wait_condition(lambda: self.is_over)
 
-    async with hosted(MemoryJournal(), W, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(W.run, id="s")
+    async with environment(W) as env:
+        handle = await env.spawn(W.run, id="s")
         await handle.signal(W.book)
-        await handle.result(timeout=10)
+        await handle.result()
     assert world.done == ["do a", "undo a"]
 
 
@@ -1150,8 +1132,8 @@ async def test_a_bug_in_a_compensation_quarantines_until_it_is_fixed():
             raise ApplicationError("no")
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
+    async with environment(cls) as env:
+        handle = await env.spawn(cls.run, id="s")
         await failed(handle, WorkflowQuarantinedError)
         assert world.done == ["do a", "do b"]
         is_fixed = True
@@ -1313,7 +1295,7 @@ async def test_a_bad_step_is_refused_at_the_call_and_leaves_nothing(call, error,
                 call(saga)
             said.append(str(caught.value))
 
-    outcome, _seen, history = await outcome_of(body)
+    outcome, _seen, history = await outcome_of(body, strict=False)
     assert outcome is None
     assert text in said[-1]
     assert "ActivityScheduled" not in kinds(history)
@@ -1355,9 +1337,9 @@ async def test_continue_as_new_belongs_behind_the_block():
                     workflow.continue_as_new("end")
             workflow.continue_as_new("end")
 
-    async with hosted(MemoryJournal(), W, activities=ACTIVITIES) as runtime:
-        assert await runtime.execute(W.run, "behind", id="behind") == "went on"
-        handle = await runtime.spawn(W.run, "inside", id="inside")
+    async with environment(W) as env:
+        assert await env.execute(W.run, "behind", id="behind") == "went on"
+        handle = await env.spawn(W.run, "inside", id="inside")
         error = await failed(handle, WorkflowQuarantinedError)
     assert "ContinueAsNewError must not leave the block of saga 'trip'" in str(error)
 
@@ -1391,7 +1373,7 @@ async def test_a_result_that_the_compensation_does_not_take_is_found_out_at_once
             await saga.run(do, "a", compensate=undo_number)
 
     cls = runs(body)
-    async with hosted(MemoryJournal(), cls, activities=[*ACTIVITIES, undo_number]) as runtime:
-        handle = await runtime.spawn(cls.run, id="s")
+    async with environment(cls, activities=[undo_number]) as env:
+        handle = await env.spawn(cls.run, id="s")
         error = await failed(handle, WorkflowQuarantinedError)
     assert "argument 'number' of activity undo_number" in str(error)

@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 
 import pytest
-from support.hosting import hosted, kinds, settled, until
 
-from everact import ApplicationError, RetryPolicy, activity, workflow
+from everact import ApplicationError, activity, workflow
 from everact.exceptions import (
     UpdateFailedError,
     WorkflowCancelledError,
@@ -14,16 +13,17 @@ from everact.exceptions import (
     WorkflowQuarantinedError,
 )
 from everact.journal.memory_store import MemoryJournal
+from everact.testing import (
+    CompensationCompleted,
+    TestEnvironment,
+    WorkflowFailed,
+    assert_compensated,
+    assert_history,
+    assert_not_compensated,
+)
 
-ONCE = RetryPolicy(maximum_attempts=1)
 undone: list[str] = []
 broken: dict[str, int] = {}
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_undone():
-    undone.clear()
-    broken.clear()
 
 
 @activity.defn
@@ -31,15 +31,19 @@ async def do(what: str) -> str:
     return what
 
 
-@activity.defn(retry_policy=ONCE)
+@activity.defn
 async def undo(what: str) -> None:
     if broken.get(what, 0):
         broken[what] -= 1
-        raise ApplicationError(f"{what} stays")
-    undone.append(what)
+        raise ApplicationError(f"{what} stays", non_retryable=True)
+    if what not in undone:  # a crash may have cut the attempt before
+        undone.append(what)
 
 
-ACTIVITIES = [do, undo]
+def environment(*workflows, **options):
+    undone.clear()
+    broken.clear()
+    return TestEnvironment(workflows=workflows, activities=[do, undo], **options)
 
 
 class Base:
@@ -116,10 +120,10 @@ class Waits(Trips):
             await self.task
 
 
-async def booked(runtime, cls, kind="retry", **options):
-    handle = await runtime.spawn(cls.run, kind, id="s", **options)
-    while "booked" not in (await handle.describe()).published:
-        await asyncio.sleep(0)
+async def booked(env, cls, kind="retry"):
+    handle = await env.spawn(cls.run, kind, id="s")
+    await env.sleep(0)  # all that can be done is done
+    assert "booked" in (await handle.describe()).published
     return handle
 
 
@@ -135,91 +139,91 @@ async def booked(runtime, cls, kind="retry", **options):
 )
 async def test_run_must_not_end_well_and_mended_code_goes_on(how, text):
     journal = MemoryJournal()
-    async with hosted(journal, Trips, activities=ACTIVITIES) as runtime:
-        handle = await booked(runtime, Trips)
+    async with environment(Trips, journal=journal) as env:
+        handle = await booked(env, Trips)
         await handle.signal(Trips.end_by, how)
         with pytest.raises(WorkflowQuarantinedError) as caught:
-            await handle.result(timeout=10)
+            await handle.result()
         assert text in str(caught.value)
         assert "workflow.wait_condition(workflow.all_handlers_finished)" in str(caught.value)
     assert undone == [], "a bug undoes nothing"
-    async with hosted(journal, Waits, activities=ACTIVITIES) as runtime:
-        handle = runtime.ref("s", Waits)
+    async with environment(Waits, journal=journal) as env:
+        handle = env.ref("s", Waits)
         await handle.release("mended")
-        assert await handle.result(timeout=10) == ("main is over" if how == "return" else "a new run")
+        assert await handle.result() == ("main is over" if how == "return" else "a new run")
     assert undone == []
 
 
 @pytest.mark.parametrize("how", ["return", "renew"])
 async def test_where_bugs_fail_the_run_it_undoes_first(how):
-    async with hosted(MemoryJournal(), Fails, activities=ACTIVITIES) as runtime:
-        handle = await booked(runtime, Fails)
+    async with environment(Fails) as env:
+        handle = await booked(env, Fails)
         await handle.signal(Trips.end_by, how)
         with pytest.raises(WorkflowFailedError, match="must not") as caught:
-            await handle.result(timeout=10)
+            await handle.result()
         assert caught.value.__cause__.type == "RuntimeError"
         assert undone == ["b", "a"]
 
 
+@pytest.mark.crash_everywhere(limit=12)
 async def test_a_run_that_fails_undoes_first():
-    async with hosted(MemoryJournal(), Trips, activities=ACTIVITIES) as runtime:
-        handle = await booked(runtime, Trips)
+    async with environment(Trips) as env:
+        handle = await booked(env, Trips)
         await handle.signal(Trips.end_by, "raise")
         with pytest.raises(WorkflowFailedError, match="main has failed"):
-            await handle.result(timeout=10)
+            await handle.result()
         assert undone == ["b", "a"]
-        history = kinds(await handle.fetch_history())
-        assert history[-1] == "WorkflowFailed"
-        assert history.count("CompensationCompleted") == 2
+        history = await handle.fetch_history()
+        assert_compensated(history, ["b", "a"], saga="trip")
+        assert_history(history).has(CompensationCompleted(), times=2).then(WorkflowFailed())
 
 
 async def test_a_bug_of_main_still_undoes_nothing():
-    async with hosted(MemoryJournal(), Trips, activities=ACTIVITIES) as runtime:
-        handle = await booked(runtime, Trips)
+    async with environment(Trips) as env:
+        handle = await booked(env, Trips)
         await handle.signal(Trips.end_by, "bug")
         with pytest.raises(WorkflowQuarantinedError, match="a bug of main"):
-            await handle.result(timeout=10)
-        assert undone == []
+            await handle.result()
+        assert_not_compensated(await handle.fetch_history())
 
 
+@pytest.mark.crash_everywhere(limit=12)
 async def test_a_cancelled_run_undoes_first():
-    async with hosted(MemoryJournal(), Trips, activities=ACTIVITIES) as runtime:
-        handle = await booked(runtime, Trips)
+    async with environment(Trips) as env:
+        handle = await booked(env, Trips)
         await handle.cancel("enough")
         with pytest.raises(WorkflowCancelledError, match="enough"):
-            await handle.result(timeout=10)
+            await handle.result()
         assert undone == ["b", "a"]
 
 
 async def test_the_saga_of_a_handler_is_undone_too_and_the_caller_hears_of_it():
-    async with hosted(MemoryJournal(), Trips, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(Trips.run, "retry", id="s")
-        update = asyncio.create_task(handle.execute_update(Trips.book_too))
-        while (await handle.describe()).published.get("booked") != "u":
-            await asyncio.sleep(0)
+    async with environment(Trips) as env:
+        handle = await env.spawn(Trips.run, "retry", id="s")
+        update = await handle.start_update(Trips.book_too)
+        await env.sleep(0)
+        assert (await handle.describe()).published["booked"] == "u"
         await handle.cancel("enough")
         with pytest.raises(UpdateFailedError):
-            await asyncio.wait_for(update, 10)
+            await update.result()
         with pytest.raises(WorkflowCancelledError):
-            await handle.result(timeout=10)
-        assert sorted(undone) == ["a", "b", "u"]
+            await handle.result()
+        assert_compensated(await handle.fetch_history(), ["a", "b", "u"], in_order=False)
 
 
 async def test_while_it_undoes_the_run_is_open_in_each_life():
-    broken["a"] = 1
-    journal = MemoryJournal()
-    async with hosted(journal, Trips, activities=ACTIVITIES) as runtime:
-        handle = await booked(runtime, Trips, "escalate")
+    async with environment(Trips) as env:
+        broken["a"] = 1
+        handle = await booked(env, Trips, "escalate")
         await handle.signal(Trips.end_by, "raise")
         with pytest.raises(WorkflowQuarantinedError, match="a stays"):
-            await handle.result(timeout=10)
+            await handle.result()
         await handle.cancel("too late: main is over")
-    async with hosted(journal, Trips, activities=ACTIVITIES) as runtime:
-        handle = runtime.ref("s", Trips)
+        await env.restart()
         assert (await handle.describe()).status == "quarantined"
         await handle.release("again")
         with pytest.raises(WorkflowFailedError, match="main has failed"):
-            await handle.result(timeout=10)
+            await handle.result()
     assert undone == ["b", "a"]
 
 
@@ -254,11 +258,11 @@ class Late:
 
 
 async def test_each_saga_is_told_to_stop_while_run_waits_to_end():
-    async with hosted(MemoryJournal(), Late, activities=ACTIVITIES) as runtime:
-        handle = await booked(runtime, Late)
+    async with environment(Late) as env:
+        handle = await booked(env, Late)
         await handle.signal(Late.proceed)
         with pytest.raises(WorkflowFailedError, match="main has failed"):
-            await handle.result(timeout=10)
+            await handle.result()
         assert undone == ["second"]
 
 
@@ -278,10 +282,10 @@ class Generates:
 
 
 async def test_a_saga_in_a_generator_that_nobody_ends_is_not_lost_silently():
-    async with hosted(MemoryJournal(), Generates, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(Generates.run, "x")
+    async with environment(Generates) as env:
+        handle = await env.spawn(Generates.run, "x")
         with pytest.raises(WorkflowQuarantinedError, match="saga 'places' cannot undo its completed steps"):
-            await handle.result(timeout=10)
+            await handle.result()
         assert undone == []
 
 
@@ -299,8 +303,8 @@ async def test_a_saga_without_completed_steps_does_not_hold_the_run():
             await workflow.sleep(0.01)
             return "over"
 
-    async with hosted(MemoryJournal(), W, activities=ACTIVITIES) as runtime:
-        assert await runtime.execute(W.run, "x") == "over"
+    async with environment(W) as env:
+        assert await env.execute(W.run, "x") == "over"
 
 
 async def test_a_run_waits_until_what_was_completed_late_is_undone():
@@ -326,35 +330,28 @@ async def test_a_run_waits_until_what_was_completed_late_is_undone():
                 await self.task
             raise ApplicationError("main has failed")
 
-    async with hosted(MemoryJournal(), W, activities=ACTIVITIES) as runtime:
-        handle = await runtime.spawn(W.run, "x")
+    async with environment(W) as env:
+        handle = await env.spawn(W.run, "x")
         with pytest.raises(WorkflowFailedError, match="main has failed"):
-            await handle.result(timeout=10)
+            await handle.result()
         assert undone == ["x", "late"]
 
 
 async def test_queries_are_answered_and_mail_is_taken_while_it_undoes():
-    gate = asyncio.Event()
-
-    @activity.defn(name="undo", retry_policy=ONCE)
-    async def waits(what: str) -> None:
-        await gate.wait()
-        undone.append(what)
-
-    async with hosted(MemoryJournal(), Trips, activities=[do, waits]) as runtime:
-        handle = await booked(runtime, Trips)
+    async with environment(Trips) as env:
+        undoing = env.mock_activity(undo, delay=60)
+        handle = await booked(env, Trips)
         await handle.signal(Trips.end_by, "raise")
-        await settled(runtime)
+        await env.until(lambda: undoing.was_called)
         seen = await handle.describe()
         assert seen.status == "running"
         assert str(seen.sagas[0]) == "trip: 0 of 2 compensations done; undoing b"
         assert await handle.query(Trips.look) == "raise"
         await handle.signal(Trips.end_by, "other")
         assert await handle.query(Trips.look) == "other"
-        gate.set()
         with pytest.raises(WorkflowFailedError, match="main has failed"):
-            await handle.result(timeout=10)
-        await until(lambda: undone == ["b", "a"])
+            await handle.result()
+        assert [call.args for call in undoing.calls] == [("b",), ("a",)]
 
 
 class Stubborn:
@@ -402,28 +399,29 @@ class StubbornStray(Stubborn):
         await Stubborn.run(self, kind)
 
 
-async def held_by_its_saga(runtime, cls, caplog):
-    handle = await booked(runtime, cls, "1")
+async def held_by_its_saga(env, cls, caplog):
+    handle = await booked(env, cls, "1")
     await handle.signal(cls.proceed)
-    await until(lambda: "whose block goes on although its task was cancelled" in caplog.text)
+    await env.sleep(0)
+    assert "whose block goes on although its task was cancelled" in caplog.text
     assert "workflow 's' " in caplog.text and "saga 'trip'" in caplog.text
     assert (await handle.describe()).status == "running"
     return handle
 
 
 async def test_a_block_that_goes_on_when_it_is_stopped_is_named_and_the_cancel_of_the_run_stops_it(caplog):
-    async with hosted(MemoryJournal(), StubbornFails, activities=ACTIVITIES) as runtime:
-        handle = await held_by_its_saga(runtime, StubbornFails, caplog)
+    async with environment(StubbornFails) as env:
+        handle = await held_by_its_saga(env, StubbornFails, caplog)
         await handle.cancel("enough")
         with pytest.raises(WorkflowFailedError, match="main has failed"):
-            await handle.result(timeout=10)
+            await handle.result()
         assert undone == ["a"]
 
 
 async def test_a_cancel_behind_the_end_of_main_does_not_rewrite_how_it_ended(caplog):
-    async with hosted(MemoryJournal(), StubbornStray, activities=ACTIVITIES) as runtime:
-        handle = await held_by_its_saga(runtime, StubbornStray, caplog)
+    async with environment(StubbornStray) as env:
+        handle = await held_by_its_saga(env, StubbornStray, caplog)
         await handle.cancel("enough")
         with pytest.raises(WorkflowFailedError, match="nobody has asked the run to cancel"):
-            await handle.result(timeout=10)
+            await handle.result()
         assert undone == ["a"]

@@ -33,6 +33,7 @@ ARGUMENTS = {
     "ActivityNotPendingError": ("order-42", "run-1", 3, 2),
     "ActivityTimeoutError": ("too slow", "heartbeat_timeout"),
     "WorkflowTimeoutError": ("too slow", "run_timeout"),
+    "EndlessScheduleError": ("the result of workflow 'w'", "no workflow is open", "0 6 * * *", 100),
     "WorkflowContinuedAsNewError": ("order-42", "run-1", "run-2"),
     "JournalLockedError": ("/orders", 4711),
     "NoDeadLetterError": ("order-42", 7),

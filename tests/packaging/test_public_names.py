@@ -267,6 +267,7 @@ FROZEN = {
         "CompensationCompleted",
         "CompensationFailed",
         "CompensationStarted",
+        "EndlessScheduleError",
         "EventMatcher",
         "HandlerFailed",
         "HistoryAssertion",

@@ -10,7 +10,7 @@ import pytest
 
 from everact import activity, workflow
 from everact.testing import CRASH_POINTS, TestEnvironment
-from everact.testing.crashes import Plan, planned
+from everact.testing.crashes import Fault, Plan, planned
 
 done: list[str] = []
 
@@ -113,7 +113,7 @@ async def test_all_points_of_an_order_are_passed_and_each_crash_happens():
     with planned(count):
         assert await order() == 0
     assert {"journal.commit.before", "activity.start.before", "message.ack.before"} <= set(count.passes)
-    plan = Plan([("journal.commit.after", 2)])
+    plan = Plan([Fault("journal.commit.after", 2)])
     with planned(plan):
         assert await order() == 1
     assert plan.happened
@@ -121,7 +121,7 @@ async def test_all_points_of_an_order_are_passed_and_each_crash_happens():
 
 async def test_an_activity_that_is_not_idempotent_is_found_out():
     """It was done, and died before its result was durable: it is done again."""
-    with planned(Plan([("activity.result.before", 1)])):
+    with planned(Plan([Fault("activity.result.before", 1)])):
         await order(keyed=False)
     assert done == ["tea", "tea"]
 
@@ -270,6 +270,49 @@ def test_unknown():
 @pytest.mark.crash_everywhere(points="activity.rezult.before")
 def test_mistyped():
     pass
+
+
+@pytest.mark.chaos(delay=0)
+def test_no_delay():
+    pass
+
+
+@pytest.mark.chaos(faults="journal.commit.after:1:5")
+def test_what_is_not_late():
+    pass
+
+
+@workflow.defn
+class Hurried:
+    def __init__(self):
+        self.has_come = False
+
+    @workflow.run
+    async def run(self) -> bool:
+        await workflow.sleep(0.005)
+        return self.has_come
+
+    @workflow.signal
+    def come(self) -> None:
+        self.has_come = True
+
+
+@pytest.mark.asyncio
+@pytest.mark.chaos(seeds=40, delay=3600)
+async def test_too_late():
+    async with TestEnvironment(workflows=[Hurried]) as env:
+        handle = await env.spawn(Hurried)
+        await handle.signal(Hurried.come)
+        assert await handle.result()
+
+
+@pytest.mark.asyncio
+@pytest.mark.chaos(faults=["message.delayed:2:0.0049"])
+async def test_just_in_time():
+    async with TestEnvironment(workflows=[Hurried]) as env:
+        handle = await env.spawn(Hurried)
+        await handle.signal(Hurried.come)
+        assert await handle.result()
 """
 
 
@@ -279,24 +322,30 @@ def test_what_a_marked_test_says(tmp_path):
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     said = ended.stdout
-    assert "13 failed" in said
+    assert "16 failed, 1 passed" in said
+    assert "chaos' delay is a number of seconds, 0.001 or more, not 0" in said
+    assert "there is no fault 'journal.commit.after:1:5'; write" in said
+    # The delay was a longer one: less is enough.
+    assert "@pytest.mark.chaos(faults=['message.delayed:2:0.01'])" in said
     assert (
         "with a crash at pass 1 of activity.result.before; only this one: "
         '@pytest.mark.crash_everywhere(points="activity.result.before:1")'
     ) in said
     assert "test_no_point passes none of the points purge.*" in said
-    assert "there is no fault 'nowhere:1'; write 'name:pass', with one of journal.commit.before" in said
+    assert "there is no fault 'nowhere:1'; write 'name:pass', or 'name:pass:seconds' for what" in said
+    assert "for what comes late, with one of journal.commit.before" in said
     assert re.search(
-        r"with these faults; only these: @pytest.mark.chaos\(faults=\[('[a-z.]+:\d+'(, )?)+\]\)", said
+        r"with these faults; only these: @pytest.mark.chaos\(faults=\[('[a-z.]+:\d+(:[\d.]+)?'(, )?)+\]\)",
+        said,
     ), said
-    assert "there is no fault 'message.lost:1'; write 'name:pass', with one of" in said
+    assert "there is no fault 'message.lost:1'; write 'name:pass', or" in said
     assert "message.repeated" in said
     assert "has no TestEnvironment in which something could go wrong" in said
     assert "has both crash_everywhere and chaos: make it two tests" in said
     assert "chaos' seeds are a number, or a list of some, not '5'" in said
-    assert "chaos takes faults, or seeds and count, not both" in said
+    assert "chaos takes faults, or seeds, count and delay, not both" in said
     assert "none of these faults has happened" in said
-    assert "chaos does not take 'seed'; it takes seeds, count, faults" in said
+    assert "chaos does not take 'seed'; it takes seeds, count, faults, delay" in said
     assert "no point is named by 'activity.rezult.before'; points: journal.commit.before" in said
     assert "crash_everywhere's limit is a number, 1 or more, not 0" in said
 
@@ -375,3 +424,34 @@ async def test_one_environment_dies_and_another_in_the_same_loop_does_not():
 
         await asyncio.gather(dies(), orders(other, 20))
         assert (mortal.crashes, other.crashes) == (5, 0)
+
+
+async def test_each_environment_counts_its_own_points_only():
+    async def passes(*others):
+        async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
+            begun = [asyncio.create_task(other()) for other in others]
+            handle = await env.spawn(Order, "tea")
+            for number in range(3):
+                await handle.signal(Order.approve, number)
+            await handle.result()
+            counted = dict(env._lives.plan.passes)
+            await asyncio.gather(*begun)
+            return counted
+
+    alone = await passes()
+    assert alone["timer.fire.before"] == 1
+    assert await passes(order, order) == alone
+
+
+async def test_one_of_two_environments_dies_at_its_own_pass():
+    async with (
+        TestEnvironment(workflows=[Order], activities=[charge]) as mortal,
+        TestEnvironment(workflows=[Order], activities=[charge]) as other,
+    ):
+        mortal.crash_at("timer.fire.before")
+        for env in (other, mortal):
+            handle = await env.spawn(Order, "tea")
+            for number in range(3):
+                await handle.signal(Order.approve, number)
+            assert await handle.result() == ["paid tea", "0", "1", "2"]
+        assert (mortal.crashes, other.crashes) == (1, 0)

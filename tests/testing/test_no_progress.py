@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import pickle
+from contextlib import suppress
 
 import pytest
 
 from everact import activity, workflow
-from everact.exceptions import ResultTimeoutError
+from everact.exceptions import PayloadCodecError, ResultTimeoutError, WorkflowTerminatedError
 from everact.journal.memory_store import MemoryJournal
-from everact.testing import ActivityNotMockedError, NoProgressError, TestEnvironment
+from everact.payloads import PayloadCodec
+from everact.testing import ActivityNotMockedError, EndlessScheduleError, NoProgressError, TestEnvironment
 from everact.testing import driver as driving
 
 
@@ -72,7 +74,7 @@ async def test_a_signal_a_condition_and_a_child():
         text = await stuck(env, env.execute(Waits, "condition", id="c"))
         lines = text.splitlines()[2:]
         assert lines[0].startswith("workflow 'c' (Waits) waits for condition at ")
-        assert lines[0].endswith("test_no_progress.py:27")
+        assert lines[0].endswith("test_no_progress.py:29")
         assert lines[1] == "workflow 'w' (Waits) waits for signal 'go'"
         text = await stuck(env, env.execute(Waits, "child", id="p"))
         assert "workflow 'p' (Waits) waits for child kid\n" in text
@@ -148,6 +150,88 @@ async def test_all_calls_that_wait_fail_and_later_ones_go_on():
         assert [type(error) for error in errors] == [NoProgressError, NoProgressError]
         await handle.signal("go")
         assert await handle.result() == "well"
+
+
+@workflow.defn
+class Ticks:
+    @workflow.run
+    async def run(self) -> str:
+        return "tick"
+
+
+async def test_the_end_of_a_schedule_never_comes():
+    async with TestEnvironment(workflows=[Ticks], max_scheduled_runs=3) as env:
+        text = await stuck(env, env.execute(Ticks, id="t", cron_schedule="0 6 * * *"))
+        assert text.startswith(
+            "the result of workflow 't' has not come after 3 runs: they follow each other by the schedule "
+            "'0 6 * * *', until the workflow is cancelled or terminated. Wait for the first run alone by "
+            "handle.result(follow_runs=False), or let time pass by env.sleep() or env.until(); more runs: "
+            "TestEnvironment(max_scheduled_runs=...)\ntime: 2026-01-03 06:00:00 UTC"
+        )
+        with pytest.raises(EndlessScheduleError) as caught:
+            await env.ref("t").result()
+        assert (caught.value.schedule, caught.value.runs) == ("0 6 * * *", 3)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (str(again), again.args) == (str(caught.value), caught.value.args)
+        hourly = await env.spawn(Ticks, id="h", cron_schedule="0 * * * *")
+        assert await hourly.result(follow_runs=False) == "tick"
+        await env.sleep(5 * 3600)
+        waiting = asyncio.create_task(hourly.result())
+        await env.sleep(3600)
+        await hourly.terminate()
+        with pytest.raises(WorkflowTerminatedError):
+            await waiting
+    with pytest.raises(ValueError, match="max_scheduled_runs"):
+        TestEnvironment(max_scheduled_runs=0)
+
+
+class Sleepy(PayloadCodec):
+    def __init__(self, way):
+        self.way = way
+        self.sleep = asyncio.sleep
+
+    async def encode(self, payloads):
+        if self.way == "encode":
+            await self.sleep(1)
+        return payloads
+
+    async def decode(self, payloads):
+        if self.way == "decode":
+            await self.sleep(1)
+        return payloads
+
+
+@pytest.mark.parametrize("way", ["encode", "decode"])
+async def test_a_codec_cannot_sleep_by_the_time_that_it_holds(way):
+    codec = Sleepy(way)
+    with pytest.raises(
+        RuntimeError,
+        match="^a payload codec waits for a sleep of 1 s of its test environment, whose time stands still until the "
+        "codec has ended: let it wait for something of its own$",
+    ):
+        async with TestEnvironment(workflows=[Ticks], codecs=[codec], replay=False) as env:
+            codec.sleep = env.sleep
+            with suppress(PayloadCodecError):
+                await env.execute(Ticks)
+
+
+async def test_a_codec_that_does_not_end_is_reported(caplog, monkeypatch):
+    monkeypatch.setattr(driving, "PATIENCE", 0.01)
+    codec, gate = Sleepy("encode"), asyncio.Event()
+    gate.set()
+    codec.sleep = lambda _seconds: gate.wait()
+    async with TestEnvironment(workflows=[Waits], codecs=[codec]) as env:
+        handle = await env.spawn(Waits, "signal")
+        gate.clear()
+        with caplog.at_level(logging.WARNING, "everact.testing"):
+            waiting = asyncio.create_task(handle.result())
+            signalled = asyncio.create_task(handle.signal("go"))
+            while not caplog.records:
+                await asyncio.sleep(0.001)
+        assert "\ntime is held by payload codecs: calls that run: 1\n" in caplog.records[0].getMessage()
+        gate.set()
+        await signalled
+        assert await waiting == "well"
 
 
 async def test_a_cancellation_of_the_test_stays_one():

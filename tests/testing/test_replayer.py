@@ -56,6 +56,37 @@ async def history_of(cls, *args, **options):
 # --- what it takes
 
 
+class Point:
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+
+POINT = TypeConverter(Point, store=lambda point: point.x, load=Point)
+
+
+@workflow.defn
+class Moves:
+    @workflow.run
+    async def run(self, point: Point) -> int:
+        return point.x if await notes("moved") else 0
+
+
+async def test_a_replayer_has_what_a_runtime_has():
+    options = {"converters": [POINT], "codecs": [encrypted()]}
+    async with hosted(MemoryJournal(), Moves, activities=[notes], **options) as runtime:
+        handle = await runtime.spawn(Moves, Point(3))
+        assert await handle.result() == 3
+        replayer = Replayer.of_runtime(runtime)
+        history = await handle.fetch_history()
+    assert replayer.replay(history).passed
+    report = Replayer(workflows=[Moves]).replay(history, raise_on_failure=False)
+    assert report.failures_by_kind == {"undecodable": 1}
+    with pytest.raises(TypeError, match=r"of_runtime takes a Runtime, not \[\]"):
+        Replayer.of_runtime([])
+    with pytest.raises(ValueError, match="a hash seed is a whole number from 0 to 4294967295, not -1"):
+        Replayer.of_runtime(runtime, hash_seeds=[-1])
+
+
 async def test_a_history_of_a_handle_replays_where_an_event_loop_runs_and_no_activity_does(caplog):
     history = await history_of(Noting, "once")
     called.clear()

@@ -286,6 +286,20 @@ async def test_runs_past_their_retention_are_purged_and_nobody_waits_for_that(st
             await env.until(lambda: False)
 
 
+@pytest.mark.parametrize("store", ["memory", "lmdb"])
+async def test_what_is_purged_at_the_end_of_a_sleep_is_gone_behind_it(store):
+    @workflow.defn(retention=DAY)
+    class Brief:
+        @workflow.run
+        async def run(self) -> None: ...
+
+    async with TestEnvironment(workflows=[Brief], store=store) as env:
+        for _ in range(5):
+            await env.execute(Brief)
+            await env.sleep(DAY)
+            assert await env.runtime.count_workflows() == 0
+
+
 async def test_a_condition_of_the_test_is_awaited_while_time_passes():
     async with TestEnvironment(workflows=[Gated]) as env:
         called = env.mock_activity("gated", side_effect=[ValueError("x"), "ok"])
