@@ -1,6 +1,7 @@
 """Attempts that somebody outside completes: by task token, through restarts, behind the fence (R3)."""
 
 import asyncio
+import contextlib
 from datetime import timedelta
 
 import pytest
@@ -311,20 +312,27 @@ async def test_an_answer_that_does_not_fit_is_an_error_of_the_call():
         assert await handle.result() == 5
 
 
+@contextlib.contextmanager
+def one_commit_fails(now=lambda: True):
+    """Let one commit fail, as soon as it may; gives a list that is empty from then on."""
+    left = [1]
+
+    def fail():
+        if left and now():
+            left.pop()
+            raise OSError("disk")
+
+    with armed("journal.commit.before", fail):
+        yield left
+
+
 async def test_an_answer_through_a_failed_commit_is_told_so_and_not_lost():
     it = Outside()
     journal = MemoryJournal()
     async with hosted(journal, it.W, activities=[it.fn]) as runtime:
         handle = await it.spawn(runtime)
 
-        left = [1]
-
-        def fail():
-            if left:
-                left.pop()
-                raise OSError("disk")
-
-        with armed("journal.commit.before", fail):
+        with one_commit_fails():
             with pytest.raises(Exception) as caught:
                 await runtime.activity_handle(it.tokens[0]).complete(8)
             assert type(caught.value).__name__ == "CommitUnknownError"
@@ -334,14 +342,7 @@ async def test_an_answer_through_a_failed_commit_is_told_so_and_not_lost():
 async def test_that_an_attempt_is_left_goes_through_a_failed_commit():
     it = Outside()
     async with hosted(MemoryJournal(), it.W, activities=[it.fn]) as runtime:
-        left = [1]
-
-        def fail():
-            if left and it.tokens:
-                left.pop()
-                raise OSError("disk")
-
-        with armed("journal.commit.before", fail):
+        with one_commit_fails(lambda: it.tokens) as left:
             handle = await it.spawn(runtime)
         assert not left and len(it.tokens) == 1
         await runtime.activity_handle(it.tokens[0]).complete(9)
@@ -382,14 +383,7 @@ async def test_tokens_are_text_for_urls():
 async def during_a_rebuild(runtime, monkeypatch, lost):
     """Let the commit of what ``lost`` does fail; returns while the old objects still show it, with its task."""
     monkeypatch.setattr(rebuilding, "REBUILD_SLICE", -1.0)  # it pauses at each step
-    left = [1]
-
-    def fail():
-        if left:
-            left.pop()
-            raise OSError("disk")
-
-    with armed("journal.commit.before", fail):
+    with one_commit_fails():
         task = asyncio.create_task(lost)
         await until(lambda: runtime._shard.rebuilding.is_running)
     return task
