@@ -1,10 +1,10 @@
 """Tests of workflows, in seconds and offline, on the engine that runs them in production.
 
 Layout: ``clock`` (virtual time), ``driver`` (when it moves), ``calls`` (what waits for the environment), ``report``
-(what holds it still), ``environment`` (the runtime around them); ``mocking``, ``mocks`` and ``outcomes`` (fakes);
-``activity_environment`` (one activity alone). ``crashes`` (an environment dies and goes on), ``marked_tests`` (at
-every point in turn, or by chance), ``killed_tests`` (by a real SIGKILL); ``everact.pytest_plugin`` is for pytest,
-which finds it by itself.
+(what holds it still), ``virtual_runtime`` and ``environment`` (the runtime around them). ``mocking``, ``mocks`` and
+``outcomes`` (fakes); ``activity_environment`` (one activity alone). ``faults``, ``crashes`` (an environment dies and
+goes on), ``marked_tests`` (at every point in turn, or by chance), ``killed_tests`` (by a real SIGKILL).
+``everact.pytest_plugin`` is for pytest, which finds it by itself.
 
 ``history_sources``, ``journal_histories`` and ``coded_histories`` read stored histories; ``replayer`` replays them,
 ``replay_process`` in other processes, whose other end is ``replay_child``; ``replay_report`` says what came of it.
@@ -14,7 +14,7 @@ which finds it by itself.
 from .activity_environment import ActivityEnvironment
 from .clock import VirtualClock
 from .crashes import CRASH_POINTS
-from .environment import RuntimeOptions, TestEnvironment
+from .environment import TestEnvironment
 from .errors import ActivityNotMockedError, EndlessScheduleError, NoProgressError
 from .event_matchers import (
     ActivityCancelled,
@@ -59,6 +59,7 @@ from .outcomes import MockCall
 from .replay_report import ReplayFailure, ReplayReport, ReplayResult
 from .replayer import Replayer
 from .saga_assertions import assert_compensated, assert_not_compensated
+from .virtual_runtime import RuntimeOptions
 
 __all__ = [
     "CRASH_POINTS",

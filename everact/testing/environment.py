@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,43 +14,35 @@ from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from ..actors.activity_pool import Ended
 from ..actors.attempts import Attempt
 from ..actors.errors import RuntimeClosedError
 from ..actors.handles import WorkflowHandle
-from ..actors.interceptors import Interceptor
 from ..actors.options import (
     StartOptions,
-    WatchdogLimits,
     check_option_names,
     each_of,
     microseconds,
     positive_count,
 )
 from ..actors.runtime import Runtime
-from ..actors.runtime_settings import Durability
-from ..actors.shard import Shard
-from ..actors.timing import Timing
-from ..actors.turn_guard import Guard
 from ..actors.typing import R, Ts, W, WorkflowClass
 from ..actors.workflow_types import named_type
-from ..journal.clock import SystemClock
-from ..journal.codecs import PayloadCodec
 from ..journal.memory_store import MemoryJournal, MemoryStore
-from ..journal.payload_limits import PayloadLimits
 from ..journal.store import JournalStore
-from ..journal.type_converters import TypeConverter, TypeUpgrade
 from .calls import WaitingMessenger
 from .clock import START, VirtualClock, VirtualLater, VirtualLooks
-from .crashes import Lives, check_point, present_plan
+from .crashes import Lives, present_plan
 from .driver import Call, TimeDriver
 from .end_replay import replay_at_end
 from .errors import LEFT, NOT_OPEN, ActivityNotMockedError
+from .faults import Faults
 from .mocking import Mocking
 from .mocks import Mocks, activity_names
 from .report import report
+from .virtual_runtime import RuntimeOptions, VirtualRuntime
 
 #: Where an environment keeps its journal: in memory, or in an LMDB file of a directory of its own.
 Storage = Literal["memory", "lmdb"]
@@ -73,63 +64,7 @@ _OPTIONS = (
 )
 
 
-class RuntimeOptions(TypedDict, total=False):
-    """Options of the environment's ``Runtime``; they mean there and here the same.
-
-    Attributes:
-        name: See ``Runtime``, as for all others; those with another default here say so.
-        durability: Default ``os``: a test's journal need not survive a power failure.
-        trust_pickle: See ``Runtime``.
-        codecs: See ``Runtime``.
-        converters: See ``Runtime``.
-        payload_limits: See ``Runtime``.
-        max_concurrent_activities: See ``Runtime``.
-        max_activity_threads: See ``Runtime``.
-        max_cached_workflows: See ``Runtime``.
-        grace: Default 0: what still runs at the end of a test is cut.
-        watchdog: See ``Runtime``. It looks at real time; None while you debug.
-        guard: Default ``strict``.
-        interceptors: See ``Runtime``.
-        door: Default False.
-    """
-
-    name: str
-    durability: Durability
-    trust_pickle: bool
-    codecs: Sequence[PayloadCodec]
-    converters: Iterable[TypeConverter[Any] | TypeUpgrade]
-    payload_limits: PayloadLimits | None
-    max_concurrent_activities: int
-    max_activity_threads: int
-    max_cached_workflows: int
-    grace: timedelta | float
-    watchdog: WatchdogLimits | None
-    guard: Guard
-    interceptors: Sequence[Interceptor]
-    door: bool
-
-
-class _TestRuntime(Runtime):
-    """A runtime that waits by virtual time; what has to do with the machine goes by the machine's."""
-
-    _virtual: tuple[VirtualLater, VirtualLooks]
-    _was_entered = False
-
-    def _timing(self, loop: asyncio.AbstractEventLoop) -> Timing:
-        del loop  # it would wait by real time
-        return Timing(*self._virtual, SystemClock())
-
-    def _open(self) -> Shard:
-        if self._shard is None and not self._is_forsaken:
-            raise RuntimeClosedError(LEFT if self._was_entered else NOT_OPEN)
-        return super()._open()
-
-    async def __aenter__(self) -> Self:
-        self._was_entered = True
-        return await super().__aenter__()
-
-
-class TestEnvironment(Mocking):
+class TestEnvironment(Mocking, Faults):
     """A runtime for tests: ``async with TestEnvironment(workflows=[...], activities=[...]) as env:``.
 
     It is the production runtime, on a journal in memory or in a temporary directory, with the guards of
@@ -219,10 +154,10 @@ class TestEnvironment(Mocking):
 
     # --- life
 
-    def _new_runtime(self, journal: str | PathLike[str] | JournalStore) -> _TestRuntime:
+    def _new_runtime(self, journal: str | PathLike[str] | JournalStore) -> VirtualRuntime:
         options: dict[str, Any] = {"guard": "strict", "grace": 0.0, "door": False, "durability": "os"}
         options.update(self._options)
-        runtime = _TestRuntime(
+        runtime = VirtualRuntime(
             journal, workflows=self._workflows, activities=self._activities, clock=self.clock, **options
         )
         runtime._virtual = (self._later, VirtualLooks(self.clock))
@@ -328,58 +263,6 @@ class TestEnvironment(Mocking):
         """
         await self._leave()
         await self._come_back()
-
-    async def crash(self) -> None:
-        """Die here, as by SIGKILL, and return in the next life.
-
-        What was not committed is lost; code of activities that runs is cut, and runs again as another attempt. Calls in
-        flight go on in the next life. No time passes.
-        """
-        self._active_driver()
-        self._lives.die()
-        await self._lives.alive()
-
-    def crash_at(self, point: str, count: int = 1) -> None:
-        """Die once at the ``count``-th pass from now of a fault point, one of ``CRASH_POINTS``.
-
-        Raises:
-            ValueError: There is no such point.
-        """
-        self._active_driver()
-        self._lives.plan.add(check_point(point), positive_count("count", count))
-
-    def fail_commit(self, *, count: int = 1, written: bool = False) -> None:
-        """Let a commit fail, as one whose disk has an error; the runtime begins again from its journal.
-
-        Args:
-            count: Which commit from now on; 1 is the next one.
-            written: It is on disk nevertheless: what it has become is unknown to the runtime, as to a caller.
-
-        Raises:
-            ValueError: ``count`` is not positive.
-        """
-        self._active_driver()
-        kind = "commit.unknown" if written else "commit.fails"
-        self._lives.plan.add(kind, positive_count("count", count))
-
-    def step_clock(self, duration: timedelta | float) -> None:
-        """Set the wall clock forward, or back by a negative duration; no time passes.
-
-        Args:
-            duration: A timedelta or seconds.
-
-        Raises:
-            ValueError: It would show a time before 1970.
-        """
-        delta = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
-        self.clock.step(delta // timedelta(microseconds=1))
-        self._active_driver().stir()
-
-    @property
-    def crashes(self) -> int:
-        """How often the environment has died, and come back."""
-        self._entered_driver()
-        return self._lives.crashes
 
     async def _leave(self) -> None:
         await self._active_driver().stop()
