@@ -173,7 +173,9 @@ class ActivityPool:
                 self._push_cancel(attempt)
         if attempt in self._running:
             return True
-        if goes_on:
+        if (
+            goes_on or attempt.ended
+        ):  # of what has ended, or was cut, it is not to be said that it has not begun
             self._tell(attempt)
             return True
         attempt.ended = True  # it waited for a slot, or its code had not begun

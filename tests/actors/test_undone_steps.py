@@ -9,6 +9,7 @@ from support.hosting import hosted, settled, tick, until
 from everact import ApplicationError, RetryPolicy, activity, workflow
 from everact.exceptions import WorkflowCancelledError, WorkflowFailedError
 from everact.journal.memory_store import MemoryJournal
+from everact.testing import TestEnvironment
 
 ONCE = RetryPolicy(maximum_attempts=1)
 
@@ -49,7 +50,7 @@ ACTIVITIES = [do, undo]
 
 async def failed(handle, error):
     with pytest.raises(error):
-        await handle.result(timeout=10)
+        await handle.result()
 
 
 def runs(body):
@@ -280,7 +281,7 @@ async def test_a_history_in_which_the_cancel_of_an_activity_of_such_a_step_did_n
     async with hosted(journal, new, **about) as runtime:
         handle = runtime.ref("s", new)
         await handle.signal(new.proceed)
-        assert await handle.result(timeout=10) == "too late"
+        assert await handle.result() == "too late"
 
 
 @pytest.mark.parametrize("body", ["two", "both", "sleep"])
@@ -365,3 +366,21 @@ async def test_a_block_that_waits_for_a_step_that_nobody_breaks_into_is_not_warn
             await handle.result()
     assert world.done == ["undo a"]
     assert "whose block goes on" not in caplog.text
+
+
+@pytest.mark.chaos(faults=["result.late:1:0.1"])
+async def test_what_has_ended_and_has_not_said_so_yet_is_waited_for():
+    """A cancel finds no code that runs; that does not say that it was not begun."""
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> None:
+            async with workflow.saga() as saga, asyncio.timeout(0.05):
+                await saga.run(do, "a", compensate=undo)
+                await workflow.sleep(3600)
+
+    async with TestEnvironment(workflows=[W], activities=ACTIVITIES) as env:
+        world.done.clear()
+        await failed(await env.spawn(W.run, id="s"), WorkflowFailedError)
+    assert world.done == ["do a", "undo a"]
