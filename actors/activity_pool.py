@@ -158,12 +158,13 @@ class ActivityPool:
         attempt.ended = True
         self._check_drained()
 
-    def cancel(self, attempt: Attempt, *, breaks_in: bool) -> bool:
-        """Ask an attempt to stop; returns whether it runs, and so will report its end.
+    def cancel(self, attempt: Attempt, *, breaks_in: bool, goes_on: bool = False) -> bool:
+        """Ask an attempt to stop; returns whether it runs, or will, and so reports its end.
 
         Args:
             attempt: One in hand.
             breaks_in: Throw the cancel into its code; else it goes on unless it asks.
+            goes_on: Let it run although it only waits for a slot: it was begun before.
         """
         if attempt in self._running:
             if not breaks_in:
@@ -171,6 +172,11 @@ class ActivityPool:
             elif not attempt.is_broken_into:
                 self._push_cancel(attempt)
         if attempt in self._running:
+            return True
+        if (
+            goes_on or attempt.ended
+        ):  # of what has ended, or was cut, it is not to be said that it has not begun
+            self._tell(attempt)
             return True
         attempt.ended = True  # it waited for a slot, or its code had not begun
         return False
@@ -289,10 +295,10 @@ class ActivityPool:
         if self._cut:  # let their finally blocks run, but wait for nobody who refuses to end
             self._all_gone = self._loop.create_future()
             await asyncio.wait([self._all_gone], timeout=CUT_PATIENCE)
-        for attempt in cut:  # what they have said goes to the next attempt, and the wait for a slot is over
-            limits = attempt.scheduled.limits
-            if attempt.details is not attempt.noted or (limits is not None and limits.schedule_to_start):
-                self.note(attempt)
+        for (
+            attempt
+        ) in cut:  # what they have said goes to the next attempt, and that they had begun: they may be done
+            self.note(attempt)
         return len(cut)
 
     def close(self) -> None:

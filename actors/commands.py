@@ -9,8 +9,9 @@ from contextvars import Context
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from ..journal.events import TRY_CANCEL, WAITING
+from ..journal.events import TRY_CANCEL, WAIT_COMPLETED, WAITING
 from ..journal.payloads import Payload, PayloadConverter
+from .step_context import RunningStep, note_done, put_off_cancel
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
@@ -37,6 +38,7 @@ class CommandFuture(asyncio.Future[Any]):
         decode: Turns the stored result into a value.
         label: What it is, for people: ``"activity charge"``.
         place: Code and line of the call.
+        step: The step that it belongs to, if a saga undoes that or one around it.
     """
 
     __slots__ = (
@@ -49,6 +51,7 @@ class CommandFuture(asyncio.Future[Any]):
         "decode",
         "label",
         "place",
+        "step",
     )
 
     def __init__(
@@ -71,6 +74,7 @@ class CommandFuture(asyncio.Future[Any]):
         self.label = label
         self.decode = decode
         self.place = place
+        self.step: RunningStep | None = None
 
     @property
     def _everact_number(self) -> int:
@@ -87,6 +91,8 @@ class CommandFuture(asyncio.Future[Any]):
         if self.done():
             return False
         self._awaited = True
+        if self.step is not None and self.command in self._host.not_awaited:
+            self.cancellation = TRY_CANCEL  # so it was before steps that are undone were waited for
         if self.cancellation in WAITING and not self._host.loop.discarded:
             if not self._is_waiting:
                 self._host.cancel_activity(self.command, self.cancellation)
@@ -94,6 +100,22 @@ class CommandFuture(asyncio.Future[Any]):
             return True
         self._host.cancel_activity(self.command, self.cancellation)
         return super().cancel(msg)
+
+    def set_result(self, result: Any, /) -> None:
+        """It has come; a cancel that did not break into the activity comes later, when the step is completed."""
+        self._put_off_cancel()
+        if self.step is not None:
+            note_done(self.step)
+        super().set_result(result)
+
+    def set_exception(self, exception: type | BaseException, /) -> None:
+        """As ``set_result``, for a failure."""
+        self._put_off_cancel()
+        super().set_exception(exception)
+
+    def _put_off_cancel(self) -> None:
+        if self._is_waiting and self.cancellation == WAIT_COMPLETED and self.step is not None:
+            put_off_cancel(self.step)
 
     def end_cancelled(self, attempt: int = 1) -> None:  # noqa: ARG002  (for those that have to know)
         """The activity that was asked to stop is over, in or before this attempt."""

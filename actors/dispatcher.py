@@ -12,7 +12,7 @@ from ..journal.clock import Clock
 from ..journal.errors import PayloadCodecError, PayloadTooLargeError
 from ..journal.failures import Failure, full_text
 from ..journal.fault_points import fault_point
-from ..journal.fold import PendingActivity
+from ..journal.fold import LOST, PendingActivity
 from ..journal.payloads import Payload
 from .activity_info import timeout_failure
 from .activity_pool import ActivityPool, AttemptOutcome
@@ -78,9 +78,8 @@ class Dispatcher:
         if running is not None and running.is_detached and not pending.deadline:
             # That it is went down with a commit.
             self.pool.note(running, running.started_at + running.scheduled.start_to_close)
-        # What was perhaps begun, and nobody breaks into, runs again: so it is known what it has done.
-        runs_again = may_have_begun and running is None and pending.cancel == ev.WAIT_COMPLETED
-        if pending.cancel in ev.WAITING and not pending.deadline and not runs_again:
+        is_over = running is not None or not _goes_on(pending, may_have_begun=may_have_begun)
+        if pending.cancel in ev.WAITING and not pending.deadline and is_over:
             self._stop(actor, command)
             return
         if running is not None:
@@ -124,7 +123,7 @@ class Dispatcher:
         pending = actor.state.activities.get(command)
         if pending is None:
             return
-        if pending.cancel in ev.WAITING:  # it was asked to stop while its attempt failed
+        if pending.cancel in ev.WAITING and not _goes_on(pending):  # asked to stop while its attempt failed
             self._stop(actor, command)
         else:
             self._timers.add(pending.next_at, self.dispatch, _is_pending, actor, command)
@@ -214,11 +213,15 @@ class Dispatcher:
             return
         fault_point("activity.cancel.before", actor)
         attempt = actor.attempts.get(command)
+        if pending.deadline or (attempt is not None and attempt.is_detached):
+            return  # whoever completes it from outside learns of it by the next heartbeat
+        goes_on = _goes_on(pending)
         breaks_in = pending.cancel == ev.WAIT_CANCELLED
-        if pending.deadline or (
-            attempt is not None and (attempt.is_detached or self.pool.cancel(attempt, breaks_in=breaks_in))
-        ):
-            return  # it will say so; whoever completes it from outside learns of it by the next heartbeat
+        if attempt is None:
+            if goes_on:  # it is not registered here, say: a runtime that has it finds out
+                return
+        elif self.pool.cancel(attempt, breaks_in=breaks_in, goes_on=goes_on):
+            return  # it will say so
         actor.attempts.pop(command, None)
         event = actor.outcomes[command] = ev.ActivityCancelled(command, pending.attempt)
         actor.put(event)
@@ -286,6 +289,12 @@ class Dispatcher:
             max(0, event.next_at - self._now()) / 1_000_000,
             full_text(event.failure),
         )
+
+
+def _goes_on(pending: PendingActivity, *, may_have_begun: bool = False) -> bool:
+    """Whether an activity that was cancelled, and perhaps begun, runs again, so that it is known what it has done."""
+    is_lost = pending.last_failure is not None and pending.last_failure.type == LOST
+    return pending.cancel == ev.WAIT_COMPLETED and (may_have_begun or pending.has_begun or is_lost)
 
 
 def _is_pending(actor: WorkflowActor, command: int) -> bool:

@@ -108,6 +108,8 @@ def _cancel_passed(instance: WorkflowInstance, waiter: asyncio.Future[Any]) -> N
     # Called after main's own step, which the same future has woken.
     main = instance.main
     assert main is not None
+    if instance.cancel_seen:  # at the end of the step that it was put off for
+        return
     swallowed = not waiter.cancelled() and not isinstance(waiter._exception, asyncio.CancelledError)
     if swallowed and not main.done():
         main.uncancel()

@@ -51,16 +51,18 @@ def sagas_hold_end(run: WorkflowInstance, main: asyncio.Task[Any]) -> bool:
             return True
         run.loop.run_until_idle()
         run._settle()
-        _warn_of(run, [block for block in stopped if block.is_open])
+        _warn_of(run, [block for block in stopped if block.is_open and not block.waits_for_steps])
     return False
 
 
 def _warn_of(run: WorkflowInstance, blocks: list[SagaBlock]) -> None:
+    assert run.sagas is not None
+    way_out = "" if run.sagas.is_cancelled else ", or cancel the run once more"
     for block in blocks:
         run._log(
             logging.WARNING,
             f"has ended but for saga {block._name!r}, whose block goes on although its task was cancelled; the run "
-            f"waits until the block is left: let CancelledError pass, or cancel the run once more",
+            f"waits until the block is left: let CancelledError pass{way_out}",
         )
 
 

@@ -28,6 +28,7 @@ class SagaBlock:
 
     Attributes:
         entered_in: The step in whose body the block was entered; None when that was in none.
+        under_way: Steps of the class whose bodies run, and which it undoes once they are completed.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class SagaBlock:
         "_state",
         "_task",
         "entered_in",
+        "under_way",
     )
 
     def __init__(
@@ -64,6 +66,7 @@ class SagaBlock:
         self._order = order
         self._outer: SagaBlock | None = None
         self.entered_in: RunningStep | None = None
+        self.under_way: dict[RunningStep, None] = {}
         self._state = "new"
         self._task: asyncio.Task[Any] | None = None
         self._is_stopped = False
@@ -81,6 +84,11 @@ class SagaBlock:
         return self._state == "open"
 
     @property
+    def waits_for_steps(self) -> bool:
+        """Whether steps that it undoes are on their way."""
+        return bool(self.under_way) or any(step.compensation is not None for step in self._pending)
+
+    @property
     def has_ended_well(self) -> bool:
         """Whether its block has been left without an error."""
         return self._state == "closed"
@@ -90,6 +98,7 @@ class SagaBlock:
         """Whether there is, or may be, something that it is to undo."""
         return (
             (bool(self._done) and self._state != "undone")
+            or (self.is_open and bool(self.under_way))
             or any(step.compensation is not None for step in self._pending)
             or any(not task.done() for task in self._late)
         )
@@ -150,6 +159,14 @@ class SagaBlock:
                 )
         if error is not None and not step.is_optional:
             self._failures.append((error, step.name))
+
+    def warn_of_half(self, step: str) -> None:
+        """A step of the class was cancelled behind an activity that was done."""
+        self._run._log(
+            logging.WARNING,
+            f"saga {self._name!r}: step {step!r} was cancelled when an activity of its body was done, and it is not "
+            f"undone; let its body be one activity, or each of them a saga.run(..., compensate=...)",
+        )
 
     def _compensation(
         self, target: Any, args: Any, step: str, options: dict[str, Any]

@@ -14,12 +14,16 @@ class RunningStep(Protocol):
         parent: The step around it.
         is_outlived: It has done what no checkpoint holds, so that its body runs again in a replay.
         is_undone: A saga around it undoes it, should it be completed.
+        owes_cancel: An activity of its body has gone on to its end although it was cancelled.
+        has_done: An activity of its body is done.
     """
 
     command: int
     parent: RunningStep | None
     is_outlived: bool
     is_undone: bool
+    owes_cancel: bool
+    has_done: bool
 
 
 current_step: ContextVar[RunningStep | None] = ContextVar("everact_step", default=None)
@@ -37,9 +41,29 @@ def outlives_step(entered_in: RunningStep | None) -> None:
         step = step.parent
 
 
-def is_in_undone_step() -> bool:
-    """Whether the body of a step runs here that a saga undoes once it is completed."""
-    step = current_step.get()
+def undone_step() -> RunningStep | None:
+    """The step whose body runs here, if it or one around it is undone by a saga once it is completed."""
+    here = step = current_step.get()
     while step is not None and not step.is_undone:
         step = step.parent
-    return step is not None
+    return here if step is not None else None
+
+
+def put_off_cancel(step: RunningStep) -> None:
+    """An activity that was cancelled has ended all the same: the cancel comes when what is undone is completed."""
+    is_owed = False
+    around: RunningStep | None = step
+    while around is not None:
+        around.is_outlived = True  # or a replay that skips the body would miss the cancel
+        if around.is_undone and not is_owed:
+            around.owes_cancel = is_owed = True
+        around = around.parent
+
+
+def note_done(step: RunningStep) -> None:
+    """An activity of a body is done that is undone only if its step is completed."""
+    around: RunningStep | None = step
+    while around is not None and not around.is_undone:
+        around = around.parent
+    if around is not None:
+        around.has_done = True

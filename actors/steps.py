@@ -113,6 +113,8 @@ class StepCall:
         parent: The step around it.
         is_outlived: It has told a saga around it something, so that it is no checkpoint.
         is_undone: A saga around it undoes it, should it be completed.
+        owes_cancel: An activity of its body has gone on to its end although it was cancelled.
+        has_done: An activity of its body is done.
     """
 
     __slots__ = (
@@ -125,8 +127,10 @@ class StepCall:
         "_place",
         "command",
         "definition",
+        "has_done",
         "is_outlived",
         "is_undone",
+        "owes_cancel",
         "parent",
     )
 
@@ -140,6 +144,8 @@ class StepCall:
         self.parent: RunningStep | None = None
         self.is_outlived = False
         self.is_undone = False
+        self.owes_cancel = False
+        self.has_done = False
         self.definition = definition
         self._arguments = arguments
         self.command = instance.next_command
@@ -212,7 +218,30 @@ class StepCall:
     async def _run(self) -> Any:
         instance = self._instance
         self.parent = current_step.get()
-        self.is_undone = self.definition.compensate is not None and active_saga.get() is not None
+        saga = active_saga.get()
+        self.is_undone = self.definition.compensate is not None and saga is not None
+        if saga is None or not self.is_undone:
+            return await self._recorded()
+        task: asyncio.Task[Any] | None = asyncio.current_task()
+        assert task is not None
+        cancels = task.cancelling()
+        saga.under_way[self] = None
+        try:
+            result = await self._recorded()
+        except asyncio.CancelledError:
+            if self.has_done:
+                saga.warn_of_half(self.definition.name)
+            raise
+        finally:
+            del saga.under_way[self]
+        if self.owes_cancel and task.cancelling() > cancels:
+            if task is instance.main:
+                instance.cancel_seen = instance.cancel_requested
+            raise asyncio.CancelledError
+        return result
+
+    async def _recorded(self) -> Any:
+        instance = self._instance
         current_step.set(self)
         replay = instance.steps
         recorded = None if replay is None else replay.starts.get(self.command)
@@ -306,7 +335,7 @@ class StepCall:
             try:
                 return await definition.fn(self._object, *args, **kwargs)
             except Exception as error:
-                if not definition.has_retry or not is_failure(error):
+                if not definition.has_retry or not is_failure(error) or self.owes_cancel:
                     raise
                 failure = failure_of(error, instance._converter)
                 delay, _why = decide(definition.retry, attempt, failure, instance.stream(RETRY_STREAM))

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextvars import Context, copy_context
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,7 +41,7 @@ from .randomness import DrawnRandom, Draws, Randomness
 from .run_end import WorkflowCrashedError, close, end_by_handler, end_run, failed_outcome
 from .saga_at_end import sagas_hold_end
 from .saga_compensation import RunSagas
-from .step_context import is_in_undone_step
+from .step_context import undone_step
 from .turn_guard import Guard
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class WorkflowInstance:
         "loop",
         "memo",
         "next_command",
+        "not_awaited",
         "now",
         "outcome",
         "pending",
@@ -146,6 +147,9 @@ class WorkflowInstance:
         self.timers: dict[int, DurableTimer] = {}
         self.places: dict[int, str] = {}  # of commands, while replaying
         self.recorded: dict[int, ev.SideEffectRecorded] = EMPTY  # of the turn that is replayed
+        self.not_awaited: Container[
+            int
+        ] = ()  # activities whose cancel did not wait, in the turn that is replayed
         self.has_diverged = False  # it asked in replay for what the journal does not have
         self.memo: dict[str, Payload] = EMPTY
         self.published: dict[str, int] | None = None  # sizes by key; most runs publish nothing
@@ -342,7 +346,8 @@ class WorkflowInstance:
         if options:
             resolved = resolved.overridden(options)
         cancellation = resolved.cancellation
-        if cancellation == ev.TRY_CANCEL and "cancellation_type" not in options and is_in_undone_step():
+        step = undone_step()
+        if cancellation == ev.TRY_CANCEL and "cancellation_type" not in options and step is not None:
             cancellation = ev.WAIT_COMPLETED
         payloads, keywords = encoded or registered.codec.encode_args(self._converter, args, kwargs)
         command = self.next_command
@@ -368,6 +373,7 @@ class WorkflowInstance:
             decode = registered.codec.result_decoder(self._converter)
         label = f"activity {name!r}"
         future = make(self, command, label, decode, place, cancellation=cancellation)
+        future.step = step
         self.pending[command] = future
         return future
 

@@ -405,6 +405,7 @@ async def held_by_its_saga(env, cls, caplog):
     await env.sleep(0)
     assert "whose block goes on although its task was cancelled" in caplog.text
     assert "workflow 's' " in caplog.text and "saga 'trip'" in caplog.text
+    assert "let CancelledError pass, or cancel the run once more" in caplog.text
     assert (await handle.describe()).status == "running"
     return handle
 
@@ -416,6 +417,17 @@ async def test_a_block_that_goes_on_when_it_is_stopped_is_named_and_the_cancel_o
         with pytest.raises(WorkflowFailedError, match="main has failed"):
             await handle.result()
         assert undone == ["a"]
+
+
+async def test_who_has_cancelled_the_run_is_not_told_to_cancel_it_once_more(caplog):
+    """That would do nothing."""
+    async with environment(StubbornFails) as env:
+        handle = await booked(env, StubbornFails, "1")
+        await handle.cancel()
+        await env.sleep(0)
+        assert "let CancelledError pass" in caplog.text
+        assert "once more" not in caplog.text
+        await handle.terminate()
 
 
 async def test_a_cancel_behind_the_end_of_main_does_not_rewrite_how_it_ended(caplog):
