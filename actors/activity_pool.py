@@ -173,9 +173,7 @@ class ActivityPool:
                 self._push_cancel(attempt)
         if attempt in self._running:
             return True
-        if (
-            goes_on or attempt.ended
-        ):  # of what has ended, or was cut, it is not to be said that it has not begun
+        if goes_on or attempt.ended:  # what has ended, or was cut, was not never begun
             self._tell(attempt)
             return True
         attempt.ended = True  # it waited for a slot, or its code had not begun
@@ -295,9 +293,8 @@ class ActivityPool:
         if self._cut:  # let their finally blocks run, but wait for nobody who refuses to end
             self._all_gone = self._loop.create_future()
             await asyncio.wait([self._all_gone], timeout=CUT_PATIENCE)
-        for (
-            attempt
-        ) in cut:  # what they have said goes to the next attempt, and that they had begun: they may be done
+        # What they have said goes to the next attempt, and that they had begun: they may be done.
+        for attempt in cut:
             self.note(attempt)
         return len(cut)
 

@@ -18,6 +18,8 @@ def deliver_result(run: WorkflowInstance, delivery: Delivery) -> None:
     if future is None:  # it was cancelled while the result was on its way
         return
     if type(event) is ev.ActivityCompleted:
+        if future.step is not None:
+            future.tell_step(future.step, is_done=True)
         future.set_result(future.decode(event.result))
     else:
         future.end_cancelled(event.attempt)
@@ -29,6 +31,8 @@ def deliver_failure(run: WorkflowInstance, delivery: Delivery) -> None:
     assert isinstance(event, ev.ActivityFailed)
     future = run.pending.pop(event.command, None)
     if future is not None:
+        if future.step is not None:
+            future.tell_step(future.step, is_done=False)
         future.set_exception(error_of(event.failure, run._converter))
         future._log_traceback = False  # the failure is in the history
 

@@ -91,8 +91,6 @@ class CommandFuture(asyncio.Future[Any]):
         if self.done():
             return False
         self._awaited = True
-        if self.step is not None and self.command in self._host.not_awaited:
-            self.cancellation = TRY_CANCEL  # so it was before steps that are undone were waited for
         if self.cancellation in WAITING and not self._host.loop.discarded:
             if not self._is_waiting:
                 self._host.cancel_activity(self.command, self.cancellation)
@@ -101,21 +99,12 @@ class CommandFuture(asyncio.Future[Any]):
         self._host.cancel_activity(self.command, self.cancellation)
         return super().cancel(msg)
 
-    def set_result(self, result: Any, /) -> None:
-        """It has come; a cancel that did not break into the activity comes later, when the step is completed."""
-        self._put_off_cancel()
-        if self.step is not None:
-            note_done(self.step)
-        super().set_result(result)
-
-    def set_exception(self, exception: type | BaseException, /) -> None:
-        """As ``set_result``, for a failure."""
-        self._put_off_cancel()
-        super().set_exception(exception)
-
-    def _put_off_cancel(self) -> None:
-        if self._is_waiting and self.cancellation == WAIT_COMPLETED and self.step is not None:
-            put_off_cancel(self.step)
+    def tell_step(self, step: RunningStep, *, is_done: bool) -> None:
+        """The activity of an undone step has ended; a cancel that did not break into it comes with the step's end."""
+        if self._is_waiting and self.cancellation == WAIT_COMPLETED:
+            put_off_cancel(step)
+        if is_done:
+            note_done(step)
 
     def end_cancelled(self, attempt: int = 1) -> None:  # noqa: ARG002  (for those that have to know)
         """The activity that was asked to stop is over, in or before this attempt."""

@@ -81,7 +81,6 @@ class Replay:
                 return False
         self.instance.replaying = False
         self.instance.recorded = EMPTY
-        self.instance.not_awaited = ()
         self.instance.steps = None
         self.instance.places.clear()
         return True
@@ -119,11 +118,6 @@ class Replay:
         if not deliveries:
             return
         instance.history_length = first - 1 + len(record.inputs)
-        instance.not_awaited = [
-            event.command
-            for event in record.outputs
-            if type(event) is ev.ActivityCancelRequested and event.mode == ev.TRY_CANCEL
-        ]
         told = [event for event in record.outputs if type(event) in _TOLD] if record.outputs else ()
         if told or instance.recorded or instance.steps is not None:
             instance.recorded = {

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,7 +100,6 @@ class WorkflowInstance:
         "loop",
         "memo",
         "next_command",
-        "not_awaited",
         "now",
         "outcome",
         "pending",
@@ -147,9 +146,6 @@ class WorkflowInstance:
         self.timers: dict[int, DurableTimer] = {}
         self.places: dict[int, str] = {}  # of commands, while replaying
         self.recorded: dict[int, ev.SideEffectRecorded] = EMPTY  # of the turn that is replayed
-        self.not_awaited: Container[
-            int
-        ] = ()  # activities whose cancel did not wait, in the turn that is replayed
         self.has_diverged = False  # it asked in replay for what the journal does not have
         self.memo: dict[str, Payload] = EMPTY
         self.published: dict[str, int] | None = None  # sizes by key; most runs publish nothing

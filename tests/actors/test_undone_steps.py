@@ -236,54 +236,6 @@ async def test_a_cancel_that_waits_for_a_step_of_the_class_comes_when_that_is_co
     assert world.done[again:] == ["begins", "do a", "undo a", *([] if how == "main" else ["last"])]
 
 
-async def test_a_history_in_which_the_cancel_of_an_activity_of_such_a_step_did_not_wait_goes_on():
-    """Before there was ``wait_completed`` it did not; what is recorded counts."""
-    clock, journal, done = ManualClock(), MemoryJournal(), asyncio.Event()
-
-    @activity.defn(retry_policy=ONCE)
-    async def slow(what: str) -> str:
-        world.done.append("begins")
-        await done.wait()
-        return what
-
-    def version(**options):
-        @workflow.defn(name="W")
-        class W:
-            def __init__(self) -> None:
-                self.may_end = False
-
-            @workflow.signal
-            def proceed(self) -> None:
-                self.may_end = True
-
-            @workflow.run
-            async def run(self) -> str:
-                try:
-                    async with workflow.saga(), asyncio.timeout(60):
-                        await self.book("a")
-                except TimeoutError:
-                    await workflow.wait_condition(lambda: self.may_end)
-                return "too late"
-
-            @workflow.step(compensate=undo)
-            async def book(self, what: str) -> str:
-                return await workflow.execute_activity(slow, what, **options)
-
-        return W
-
-    about = {"activities": [*ACTIVITIES, slow], "clock": clock}
-    old = version(cancellation_type="try_cancel")
-    async with hosted(journal, old, **about) as runtime:
-        await runtime.spawn(old.run, id="s")
-        await until(lambda: world.done)
-        await tick(runtime, clock, 61)
-    new = version()
-    async with hosted(journal, new, **about) as runtime:
-        handle = runtime.ref("s", new)
-        await handle.signal(new.proceed)
-        assert await handle.result() == "too late"
-
-
 @pytest.mark.parametrize("body", ["two", "both", "sleep"])
 async def test_a_step_that_is_cancelled_behind_an_activity_that_was_done_is_named(body, caplog):
     done = asyncio.Event()
