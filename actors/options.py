@@ -349,7 +349,7 @@ WATCHDOG = WatchdogLimits()
 
 
 class ResolvedActivityOptions:
-    """Checked options in their stored form: microseconds and a retry record."""
+    """Checked options in their stored form: microseconds and a retry record; ``cancellation`` None is the default."""
 
     __slots__ = ("cancellation", "limits", "retry", "start_to_close")
 
@@ -358,7 +358,7 @@ class ResolvedActivityOptions:
         start_to_close: int,
         retry: RetryRecord | None,
         limits: LimitsRecord | None = None,
-        cancellation: int = TRY_CANCEL,
+        cancellation: int | None = None,
     ) -> None:
         self.start_to_close = start_to_close
         self.retry = retry

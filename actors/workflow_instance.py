@@ -341,10 +341,10 @@ class WorkflowInstance:
         resolved: ResolvedActivityOptions = definition.options
         if options:
             resolved = resolved.overridden(options)
-        cancellation = resolved.cancellation
         step = undone_step()
-        if cancellation == ev.TRY_CANCEL and "cancellation_type" not in options and step is not None:
-            cancellation = ev.WAIT_COMPLETED
+        cancellation = resolved.cancellation
+        if cancellation is None:
+            cancellation = ev.TRY_CANCEL if step is None else ev.WAIT_COMPLETED
         payloads, keywords = encoded or registered.codec.encode_args(self._converter, args, kwargs)
         command = self.next_command
         self.next_command = command + 1

@@ -680,12 +680,13 @@ async def test_of_a_step_that_nobody_broke_into_and_that_did_not_end_it_is_known
     assert ("whether step 'asks' was done is not known" in caplog.text) == (attempts > 1)
 
 
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("told", ["", "call", "declaration"])
 async def test_what_a_step_of_the_class_is_doing_when_it_is_cancelled_is_undone(told):
     """Its activity goes on to its end, the step is completed, and the saga undoes it."""
-    options = {"cancellation_type": "try_cancel"} if told else {}
+    asked = {"cancellation_type": "try_cancel"}
+    options = asked if told == "call" else {}
 
-    @activity.defn(retry_policy=ONCE)
+    @activity.defn(retry_policy=ONCE, **(asked if told == "declaration" else {}))
     async def slow(what: str) -> str:
         world.done.append("begins")
         await world.env.until(lambda: not world.closed)
