@@ -78,8 +78,11 @@ class Dispatcher:
         if running is not None and running.is_detached and not pending.deadline:
             # That it is went down with a commit.
             self.pool.note(running, running.started_at + running.scheduled.start_to_close)
-        is_over = running is not None or not _goes_on(pending, may_have_begun=may_have_begun)
-        if pending.cancel in ev.WAITING and not pending.deadline and is_over:
+        if (
+            pending.cancel in ev.WAITING
+            and not pending.deadline
+            and (running is not None or not _goes_on(pending, may_have_begun=may_have_begun))
+        ):
             self._stop(actor, command)
             return
         if running is not None:

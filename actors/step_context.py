@@ -41,9 +41,9 @@ def outlives_step(entered_in: RunningStep | None) -> None:
         step = step.parent
 
 
-def undone_step() -> RunningStep | None:
+def if_undone(here: RunningStep) -> RunningStep | None:
     """The step whose body runs here, if it or one around it is undone by a saga once it is completed."""
-    here = step = current_step.get()
+    step: RunningStep | None = here
     while step is not None and not step.is_undone:
         step = step.parent
     return here if step is not None else None

@@ -41,7 +41,7 @@ from .randomness import DrawnRandom, Draws, Randomness
 from .run_end import WorkflowCrashedError, close, end_by_handler, end_run, failed_outcome
 from .saga_at_end import sagas_hold_end
 from .saga_compensation import RunSagas
-from .step_context import undone_step
+from .step_context import current_step, if_undone
 from .turn_guard import Guard
 
 if TYPE_CHECKING:
@@ -341,7 +341,9 @@ class WorkflowInstance:
         resolved: ResolvedActivityOptions = definition.options
         if options:
             resolved = resolved.overridden(options)
-        step = undone_step()
+        step = current_step.get()
+        if step is not None:
+            step = if_undone(step)
         cancellation = resolved.cancellation
         if cancellation is None:
             cancellation = ev.TRY_CANCEL if step is None else ev.WAIT_COMPLETED
