@@ -68,6 +68,7 @@ class ChildFuture(CommandFuture):
         self._awaited = True
         if self._relations.withdraw(self):
             return asyncio.Future.cancel(self, msg)
+        self._put_off()
         return True
 
     def is_held_by_handle(self) -> None:
@@ -93,6 +94,7 @@ class ChildStart(CommandFuture):
         if self._child.done() or self._child._relations.withdraw(self._child):
             asyncio.Future.cancel(self._child)
             return asyncio.Future.cancel(self, msg)
+        self._put_off()
         return True
 
 

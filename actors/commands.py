@@ -6,6 +6,7 @@ import asyncio
 import warnings
 from collections.abc import Callable, Generator
 from contextvars import Context
+from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +86,9 @@ class CommandFuture(asyncio.Future[Any]):
         """Withdraw the command; a second time does nothing.
 
         With ``wait_cancellation_completed`` this asks the activity to stop, and the future is done once it is over:
-        cancelled, or with the result or error that the activity had all the same. ``wait_completed`` is the same but
-        does not break into the activity's code.
+        cancelled, or with the result or error that the activity had all the same; a task that was cancelled, and goes
+        on with that, is cancelled at its next await. ``wait_completed`` is the same but does not break into the
+        activity's code.
         """
         if self.done():
             return False
@@ -95,9 +97,26 @@ class CommandFuture(asyncio.Future[Any]):
             if not self._is_waiting:
                 self._host.cancel_activity(self.command, self.cancellation)
                 self._is_waiting = True
+            if self.step is None or self.cancellation != WAIT_COMPLETED:
+                self._put_off()
             return True
         self._host.cancel_activity(self.command, self.cancellation)
         return super().cancel(msg)
+
+    def _put_off(self) -> None:
+        """Let the cancel that it does not end by come to the tasks that wait for it, at their next await (A07)."""
+        for callback, _context in self._callbacks or ():
+            task = getattr(callback, "__self__", None)
+            if isinstance(task, asyncio.Task):
+                self.add_done_callback(partial(self._cancel_again, task))
+
+    def _cancel_again(self, task: asyncio.Task[Any], _self: asyncio.Future[Any]) -> None:
+        # Called after the task's own step, which this future has woken. The cancel of the run itself comes by itself.
+        host = self._host
+        comes = task is host.main and host.cancel_requested and not host.cancel_seen
+        if not self.cancelled() and not task.done() and task.cancelling() and not comes:
+            task.uncancel()
+            task.cancel()
 
     def tell_step(self, step: RunningStep, *, is_done: bool) -> None:
         """The activity of an undone step has ended; a cancel that did not break into it comes with the step's end."""

@@ -10,7 +10,7 @@ from support.clock import ManualClock
 from support.codecs import InThreads
 from support.hosting import gate, hosted, kinds, settled, tick, until
 
-from everact import ActivityError, RetryPolicy, activity, workflow
+from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
 from everact.exceptions import CommitUnknownError, WorkflowCancelledError, WorkflowHeldError
 from everact.journal import events as ev
 from everact.journal.fault_points import armed
@@ -788,3 +788,67 @@ async def test_a_history_of_one_that_was_told_to_stop_goes_on_under_code_that_le
     W = canceller(told, LET_END)
     async with hosted(journal, W, activities=[told.fn]) as runtime:
         assert await runtime.ref("a", W).result() == "cancelled"
+
+
+@pytest.mark.parametrize("cancellation", [WAIT, LET_END])
+@pytest.mark.parametrize("how", ["limit", "task", "group"])
+async def test_a_result_that_comes_all_the_same_leaves_a_limit_or_a_cancel_for_the_next_await(
+    how, cancellation
+):
+    """A07: neither is lost, and what was done is known."""
+    told = Told("async", result="done", slow=True) if cancellation == WAIT else Asks("async")
+    log = []
+
+    @workflow.defn
+    class W:
+        async def work(self) -> str:
+            log.append(await workflow.execute_activity(told.fn, cancellation_type=cancellation))
+            await asyncio.sleep(3600)
+            return "never"
+
+        @workflow.run
+        async def run(self) -> str:
+            if how == "limit":
+                try:
+                    async with asyncio.timeout(0.01):
+                        return await self.work()
+                except TimeoutError:
+                    return "too late"
+            if how == "task":
+                task = asyncio.create_task(self.work())
+                await asyncio.sleep(0.01)
+                task.cancel()
+                await asyncio.wait([task])
+                return f"cancelled {task.cancelled()}"
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self.work())
+                    await asyncio.sleep(0.01)
+                    raise ApplicationError("of another one")
+            except ExceptionGroup as errors:
+                return str([str(error) for error in errors.exceptions])
+
+    async with hosted(MemoryJournal(), W, activities=[told.fn]) as runtime:
+        handle = await runtime.spawn(W.run)
+        if cancellation == WAIT:
+            await until(lambda: told.seen)
+            told.may_end.set()
+        result = await handle.result(timeout=10)
+    assert set(log) == {"done" if cancellation == WAIT else "whole"}
+    assert result == {"limit": "too late", "task": "cancelled True", "group": "['of another one']"}[how]
+
+
+async def test_code_that_takes_the_result_and_ends_is_not_cancelled():
+    asks = Asks("async")
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> str:
+            async with asyncio.timeout(0.01):
+                result = await workflow.execute_activity(asks.fn, cancellation_type=LET_END)
+            await asyncio.sleep(0.01)
+            return result
+
+    async with hosted(MemoryJournal(), W, activities=[asks.fn]) as runtime:
+        assert await runtime.execute(W.run) == "whole"
