@@ -11,6 +11,7 @@ import contextvars
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -293,10 +294,28 @@ class ActivityPool:
         if self._cut:  # let their finally blocks run, but wait for nobody who refuses to end
             self._all_gone = self._loop.create_future()
             await asyncio.wait([self._all_gone], timeout=CUT_PATIENCE)
+            for attempt in self._cut & self._running:
+                if attempt.task is not None:
+                    self._close_coroutine(attempt, attempt.task)
         # What they have said goes to the next attempt, and that they had begun: they may be done.
         for attempt in cut:
             self.note(attempt)
         return len(cut)
+
+    @staticmethod
+    def _close_coroutine(attempt: Attempt, task: asyncio.Task[None]) -> None:
+        """End code that goes on when it is cancelled: else ``asyncio.run`` waits for its task for ever."""
+        log.error(
+            "leaving: activity %r of workflow %r goes on although it was cancelled, and is closed where it waits: let "
+            "CancelledError pass",
+            attempt.definition.name,
+            attempt.actor.workflow_id,
+        )
+        coroutine: Any = task.get_coro()
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        with suppress(RuntimeError):  # it awaits even then
+            coroutine.close()
+        task.cancel()
 
     def close(self) -> None:
         """Let go of threads and deadlines."""

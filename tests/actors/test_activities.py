@@ -1,6 +1,7 @@
 """Attempts: retries, time limits, the fence (R3), failures as data, and the pools they run in."""
 
 import asyncio
+import contextlib
 import random
 import sys
 import threading
@@ -11,6 +12,7 @@ from support.clock import ManualClock
 from support.hosting import commands, gate, hosted, kinds, settled, tick, until
 
 from everact import ActivityError, ApplicationError, RetryPolicy, activity, workflow
+from everact.actors import activity_pool
 from everact.actors.retries import decide
 from everact.actors.thread_pool import ThreadPool
 from everact.exceptions import ActivityTimeoutError, WorkflowFailedError, WorkflowHeldError
@@ -728,3 +730,39 @@ async def test_leaving_does_not_wait_for_attempts_that_nobody_wants(when):
         begun = loop.time()
     assert loop.time() - begun < 10
     release.set()
+
+
+@pytest.mark.parametrize("how", ["swallows", "awaits_at_the_end"])
+async def test_code_that_goes_on_when_it_is_cut_is_closed_and_named(how, monkeypatch, caplog):
+    """Its task would keep ``asyncio.run`` from returning, for ever."""
+    monkeypatch.setattr(activity_pool, "CUT_PATIENCE", 0.01)
+    tasks, ended = [], []
+
+    @activity.defn
+    async def stays() -> None:
+        tasks.append(asyncio.current_task())
+        try:
+            while True:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(3600)
+        finally:
+            ended.append(1)
+            if how == "awaits_at_the_end":
+                await asyncio.sleep(3600)
+
+    @workflow.defn
+    class W:
+        @workflow.run
+        async def run(self) -> None:
+            await stays()
+
+    async with hosted(MemoryJournal(), W, activities=[stays], grace=0) as runtime:
+        await runtime.spawn(W.run, id="a")
+        await until(lambda: tasks)
+    await asyncio.wait(tasks, timeout=5)
+    assert tasks[0].done()
+    assert ended == [1]
+    assert (
+        "activity 'stays' of workflow 'a' goes on although it was cancelled, and is closed where"
+        in caplog.text
+    )
