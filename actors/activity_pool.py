@@ -298,7 +298,7 @@ class ActivityPool:
                 if attempt.task is not None:
                     self._close_coroutine(attempt, attempt.task)
         # What they have said goes to the next attempt, and that they had begun: they may be done.
-        for attempt in cut:
+        for attempt in sorted(cut, key=lambda one: (one.actor.key, one.scheduled.command)):
             self.note(attempt)
         return len(cut)
 
