@@ -19,13 +19,6 @@ from everact import ApplicationError, RetryPolicy, Runtime, activity, workflow
 from everact.exceptions import WorkflowFailedError
 from everact.journal import compaction, new_history, run_index
 
-# Small pieces of everything, so that a life ends somewhere in the middle of it.
-compaction.WINDOW = 40
-compaction.WINDOW_PER_RUN = 1
-new_history.VALUE_ENTRIES = 2
-new_history.MERGE_BELOW = 0
-run_index.CROWD = compaction.CROWD = 10
-
 COUNT = 200
 LOOPS = 40
 ATTEMPTS = 4
@@ -157,5 +150,11 @@ async def main(journal, acknowledged):
     tell("done")
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # and not where the test only looks into it
+    # Small pieces of everything, so that a life ends somewhere in the middle of it.
+    compaction.WINDOW = 40
+    compaction.WINDOW_PER_RUN = 1
+    new_history.VALUE_ENTRIES = 2
+    new_history.MERGE_BELOW = 0
+    run_index.CROWD = compaction.CROWD = 10
     asyncio.run(main(sys.argv[1], json.loads(sys.stdin.readline())))

@@ -19,9 +19,6 @@ from everact.exceptions import CommitUnknownError, JournalAccessError, JournalFu
 from everact.journal.lmdb_store import LmdbStore
 from everact.journal.store import STARTS_RUN, Entry
 
-rebuilding.FIRST_PAUSE = intake.CHECK_EVERY = 0.002
-rebuilding.LONGEST_PAUSE = 0.01
-
 LIMIT = 20
 MIB = 1 << 20
 noise = random.Random(22)
@@ -448,6 +445,8 @@ async def main(name, path):
     print("ok")
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # and not where the test only reads the names of the scenarios
+    rebuilding.FIRST_PAUSE = intake.CHECK_EVERY = 0.002
+    rebuilding.LONGEST_PAUSE = 0.01
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     asyncio.run(main(*sys.argv[1:]))
