@@ -15,7 +15,6 @@ from ..actors.definitions import WorkflowDefinition
 from ..actors.descriptions import History, HistoryEvent
 from ..actors.errors import NondeterminismError
 from ..actors.intercepted_runs import InterceptedInstance
-from ..actors.places import suspended_at
 from ..actors.replay import Replay
 from ..actors.run_end import WorkflowCrashedError
 from ..actors.turn_guard import install_guards
@@ -207,16 +206,15 @@ class Debugger:
         before = sys.gettrace()
         try:
             self._replay(instance, lambda: session.has_left)
+            sys.settrace(before)
+            if session.has_left:
+                return []
+            return self.about() if self._spot is None else list(_end_of(instance, self.user))
         except WorkflowCrashedError as crash:
             return [] if session.has_left else [f"the replay ends here: {self._what_happened(crash)}"]
         finally:
             sys.settrace(before)
             instance.discard()
-        if session.has_left:
-            return []
-        if self._spot is None:
-            return self.about()
-        return [_end_of(instance)]
 
     def _lines(self, number: int | None) -> Iterator[str]:
         """Of the history, for pdb."""
@@ -318,10 +316,20 @@ def _line(event: HistoryEvent) -> str:
     return f"{event.number} {event_line(event)}"
 
 
-def _end_of(instance: WorkflowInstance) -> str:
+def _end_of(instance: WorkflowInstance, user: UserCode) -> Iterator[str]:
+    """How the run stands at the end of the history."""
     if instance.outcome is not None:
-        return f"the history ends here: the run has ended ({type(instance.outcome).__name__})"
-    return f"the history ends here: the run waits at {suspended_at(instance.main)}"
+        yield f"the history ends here: the run has ended ({type(instance.outcome).__name__})"
+        return
+    tasks = run_state(instance, user).tasks
+    waits = [
+        f"waits for {task.waits_for}" + (f", at {task.frames[-1].file}:{task.frames[-1].line}" if task.frames else "")
+        for task in tasks
+    ]
+    for number, (task, text) in enumerate(zip(tasks, waits, strict=True)):
+        yield f"the history ends here: the run {text}" if number == 0 else f"task {task.name} {text}"
+    if not tasks:
+        yield "the history ends here: the run has begun nothing that waits"
 
 
 @contextmanager

@@ -195,6 +195,22 @@ def test_pdb_has_the_run_and_goes_on_over_its_turns_to_the_end_of_the_history(ev
 
 
 @pytest.mark.slow
+def test_going_on_to_the_end_of_a_waiting_run_says_what_it_waits_for_and_where(tmp_path):
+    async def live():
+        async with Runtime(tmp_path / "journal", workflows=[Bill], activities=[charge, refuse]) as runtime:
+            handle = await runtime.spawn(Bill, 5, id="b-1")
+            while (await handle.describe()).waiting_on.partition(" ")[0] != "condition":
+                await asyncio.sleep(0)
+
+    asyncio.run(live())
+    history = tmp_path / "h.json"
+    everact_main("journal", "export", str(tmp_path / "journal"), "-o", str(history))
+    done = everact_main("debug", str(history), "--to-event", "1", *CODE, stdin="c\n")
+    line = f"the history ends here: the run waits for a condition, at {FILE}:{LINE['condition']}"
+    assert done.stdout.endswith(f" {line}\n")
+
+
+@pytest.mark.slow
 def test_a_breakpoint_is_met_in_a_later_turn(events):
     commands = f"b {FILE}:{LINE['end']}\nc\np receipt, again.result()\nq\n"
     done = everact_main("debug", str(events["file"]), "--to-event", "1", *CODE, stdin=commands)
