@@ -323,7 +323,8 @@ def _end_of(instance: WorkflowInstance, user: UserCode) -> Iterator[str]:
         return
     tasks = run_state(instance, user).tasks
     waits = [
-        f"waits for {task.waits_for}" + (f", at {task.frames[-1].file}:{task.frames[-1].line}" if task.frames else "")
+        f"waits for {task.waits_for}"
+        + (f", at {task.frames[-1].file}:{task.frames[-1].line}" if task.frames else "")
         for task in tasks
     ]
     for number, (task, text) in enumerate(zip(tasks, waits, strict=True)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import EllipsisType
+from typing import Any
 
 from ..actors.options import microseconds
 from .history_matchers import EventMatcher
@@ -48,6 +49,8 @@ __all__ = [
 
 #: A value, a function that says whether a value is right, or ``...`` for any.
 _Text = str | Callable[[str], bool] | EllipsisType
+#: Likewise; or the activity, workflow class, handler or step that has the name.
+_Name = str | Callable[..., Any] | EllipsisType
 _Args = Sequence[object] | Callable[[list[object]], bool] | EllipsisType
 #: A class, its name, or a function that is called with ``"Type: message"``.
 _Error = type[BaseException] | str | Callable[[str], bool] | EllipsisType
@@ -57,7 +60,7 @@ _Duration = timedelta | float | EllipsisType
 class WorkflowStarted(EventMatcher):
     """The run began."""
 
-    def __init__(self, workflow_type: _Text = ..., args: _Args = ...) -> None:
+    def __init__(self, workflow_type: _Name = ..., args: _Args = ...) -> None:
         super().__init__("WorkflowStarted", name=workflow_type, args=args)
 
 
@@ -113,7 +116,7 @@ class CancelRequested(EventMatcher):
 class ActivityScheduled(EventMatcher):
     """The run called an activity."""
 
-    def __init__(self, name: _Text = ..., args: _Args = ..., *, command: int | EllipsisType = ...) -> None:
+    def __init__(self, name: _Name = ..., args: _Args = ..., *, command: int | EllipsisType = ...) -> None:
         super().__init__("ActivityScheduled", name=name, args=args, command=command)
 
 
@@ -122,7 +125,7 @@ class ActivityCompleted(EventMatcher):
 
     def __init__(
         self,
-        name: _Text = ...,
+        name: _Name = ...,
         result: object = ...,
         *,
         command: int | EllipsisType = ...,
@@ -136,7 +139,7 @@ class ActivityFailed(EventMatcher):
 
     def __init__(
         self,
-        name: _Text = ...,
+        name: _Name = ...,
         error: _Error = ...,
         *,
         command: int | EllipsisType = ...,
@@ -150,7 +153,7 @@ class AttemptFailed(EventMatcher):
 
     def __init__(
         self,
-        name: _Text = ...,
+        name: _Name = ...,
         error: _Error = ...,
         *,
         command: int | EllipsisType = ...,
@@ -162,14 +165,14 @@ class AttemptFailed(EventMatcher):
 class ActivityCancelRequested(EventMatcher):
     """The run cancelled an activity."""
 
-    def __init__(self, name: _Text = ..., *, command: int | EllipsisType = ...) -> None:
+    def __init__(self, name: _Name = ..., *, command: int | EllipsisType = ...) -> None:
         super().__init__("ActivityCancelRequested", name=name, command=command)
 
 
 class ActivityCancelled(EventMatcher):
     """An activity that was asked to stop has ended."""
 
-    def __init__(self, name: _Text = ..., *, command: int | EllipsisType = ...) -> None:
+    def __init__(self, name: _Name = ..., *, command: int | EllipsisType = ...) -> None:
         super().__init__("ActivityCancelled", name=name, command=command)
 
 
@@ -197,21 +200,21 @@ class TimerCancelled(EventMatcher):
 class SignalReceived(EventMatcher):
     """A signal was received."""
 
-    def __init__(self, name: _Text = ..., args: _Args = ...) -> None:
+    def __init__(self, name: _Name = ..., args: _Args = ...) -> None:
         super().__init__("SignalReceived", name=name, args=args)
 
 
 class UpdateReceived(EventMatcher):
     """An update was received."""
 
-    def __init__(self, name: _Text = ..., args: _Args = ...) -> None:
+    def __init__(self, name: _Name = ..., args: _Args = ...) -> None:
         super().__init__("UpdateReceived", name=name, args=args)
 
 
 class UpdateCompleted(EventMatcher):
     """An update was answered."""
 
-    def __init__(self, name: _Text = ..., result: object = ...) -> None:
+    def __init__(self, name: _Name = ..., result: object = ...) -> None:
         super().__init__("UpdateCompleted", name=name, result=result)
 
 
@@ -219,7 +222,7 @@ class UpdateFailed(EventMatcher):
     """An update failed or, with ``rejected``, was refused by its validator."""
 
     def __init__(
-        self, name: _Text = ..., error: _Error = ..., *, rejected: bool | EllipsisType = ...
+        self, name: _Name = ..., error: _Error = ..., *, rejected: bool | EllipsisType = ...
     ) -> None:
         super().__init__("UpdateFailed", name=name, failure=error, rejected=rejected)
 
@@ -227,77 +230,77 @@ class UpdateFailed(EventMatcher):
 class HandlerFailed(EventMatcher):
     """A signal could not be handled."""
 
-    def __init__(self, name: _Text = ..., error: _Error = ...) -> None:
+    def __init__(self, name: _Name = ..., error: _Error = ...) -> None:
         super().__init__("HandlerFailed", name=name, failure=error)
 
 
 class ChildScheduled(EventMatcher):
     """The run started a child; ``name`` is its type."""
 
-    def __init__(self, name: _Text = ..., *, command: int | EllipsisType = ...) -> None:
+    def __init__(self, name: _Name = ..., *, command: int | EllipsisType = ...) -> None:
         super().__init__("ChildScheduled", name=name, command=command)
 
 
 class ChildCompleted(EventMatcher):
     """A child returned; ``name`` is its type."""
 
-    def __init__(self, name: _Text = ..., result: object = ..., *, command: int | EllipsisType = ...) -> None:
+    def __init__(self, name: _Name = ..., result: object = ..., *, command: int | EllipsisType = ...) -> None:
         super().__init__("ChildCompleted", name=name, result=result, command=command)
 
 
 class ChildFailed(EventMatcher):
     """A child failed; ``name`` is its type."""
 
-    def __init__(self, name: _Text = ..., error: _Error = ..., *, command: int | EllipsisType = ...) -> None:
+    def __init__(self, name: _Name = ..., error: _Error = ..., *, command: int | EllipsisType = ...) -> None:
         super().__init__("ChildFailed", name=name, failure=error, command=command)
 
 
 class SignalSent(EventMatcher):
     """The run sent a signal to another one."""
 
-    def __init__(self, name: _Text = ..., args: _Args = ..., *, workflow_id: _Text = ...) -> None:
+    def __init__(self, name: _Name = ..., args: _Args = ..., *, workflow_id: _Text = ...) -> None:
         super().__init__("SignalSent", name=name, args=args, workflow_id=workflow_id)
 
 
 class StepStarted(EventMatcher):
     """A step began."""
 
-    def __init__(self, name: _Text = ...) -> None:
+    def __init__(self, name: _Name = ...) -> None:
         super().__init__("StepStarted", name=name)
 
 
 class StepCompleted(EventMatcher):
     """A step gave a result."""
 
-    def __init__(self, name: _Text = ...) -> None:
+    def __init__(self, name: _Name = ...) -> None:
         super().__init__("StepCompleted", name=name)
 
 
 class StepFailed(EventMatcher):
     """A step failed."""
 
-    def __init__(self, name: _Text = ..., error: _Error = ...) -> None:
+    def __init__(self, name: _Name = ..., error: _Error = ...) -> None:
         super().__init__("StepFailed", name=name, failure=error)
 
 
 class CompensationStarted(EventMatcher):
     """A saga began to undo a step; ``name`` is the step."""
 
-    def __init__(self, name: _Text = ..., *, compensation: _Text = ...) -> None:
+    def __init__(self, name: _Name = ..., *, compensation: _Name = ...) -> None:
         super().__init__("CompensationStarted", name=name, compensation=compensation)
 
 
 class CompensationCompleted(EventMatcher):
     """A saga has undone a step."""
 
-    def __init__(self, name: _Text = ...) -> None:
+    def __init__(self, name: _Name = ...) -> None:
         super().__init__("CompensationCompleted", name=name)
 
 
 class CompensationFailed(EventMatcher):
     """A saga could not undo a step."""
 
-    def __init__(self, name: _Text = ..., error: _Error = ...) -> None:
+    def __init__(self, name: _Name = ..., error: _Error = ...) -> None:
         super().__init__("CompensationFailed", name=name, failure=error)
 
 

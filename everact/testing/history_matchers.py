@@ -13,6 +13,7 @@ from ..journal import step_events as se
 from ..journal.errors import EveractError
 from ..journal.failures import Failure
 from ..journal.payloads import Payload, PayloadConverter
+from .declared_names import declared_name
 from .history_sources import HistoryLike, StoredHistory, history_of
 from .history_text import event_lines
 
@@ -21,6 +22,8 @@ __all__ = ["EventMatcher", "HistoryAssertion", "assert_history"]
 #: Any value; also what a matcher that was given nothing compares with.
 _ANY: EllipsisType = ...
 _KINDS: dict[str, type[ev.Event]] = {cls.__name__: cls for cls in ev.AnyEvent.__args__}
+#: Fields that hold the name of something declared.
+_NAMES = ("name", "activity_type", "workflow_type", "compensation")
 #: Lines of the history that a failure shows before and behind the place.
 _SHOWN = 40
 _converter = PayloadConverter()
@@ -31,7 +34,8 @@ class EventMatcher:
 
     A field is compared as the value that it stands for: ``args`` and ``result`` decoded, ``failure`` by its class or
     the name of that (also of a base class, or of a cause), a duration as a timedelta. A function is called with the
-    value, and with ``"Type: message"`` of a failure, and says whether it is right. ``...`` matches all.
+    value, and with ``"Type: message"`` of a failure, and says whether it is right. ``...`` matches all. For a name, the
+    activity, workflow class, handler or step itself will do.
     """
 
     def __init__(self, kind: str, /, **fields: object) -> None:
@@ -43,7 +47,8 @@ class EventMatcher:
                 child type, step, signal or update that the event is about.
 
         Raises:
-            ValueError: There is no such event, or it has no such field.
+            ValueError: There is no such event, or it has no such field; or a name is of something dynamic.
+            TypeError: A name is of a class that is no workflow.
         """
         cls = _KINDS.get(kind)
         if cls is None:
@@ -55,7 +60,11 @@ class EventMatcher:
                     f"the event {kind} has no field {name!r}; it has: {', '.join(sorted(known))}"
                 )
         self.kind = kind
-        self.fields = {name: value for name, value in fields.items() if value is not _ANY}
+        self.fields = {
+            name: _named(kind, name, value) if name in _NAMES else value
+            for name, value in fields.items()
+            if value is not _ANY
+        }
 
     def __repr__(self) -> str:
         return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.fields.items())})"
@@ -72,6 +81,30 @@ class EventMatcher:
         told = ev.event_fields(event)
         told.setdefault("name", name)
         return all(_is(told[field], wanted) for field, wanted in self.fields.items())
+
+
+def _named(kind: str, field: str, value: object) -> object:
+    """A name, also of what is declared under it."""
+    name = declared_name(value)
+    if isinstance(name, type):
+        raise TypeError(
+            f"{kind}: {field} is a name, an activity or a workflow class, and {name.__qualname__} is none"
+        )
+    return name
+
+
+def _matcher(call: str, given: object) -> EventMatcher:
+    """What a call of an assertion was given; the class alone is any such event."""
+    if isinstance(given, EventMatcher):
+        return given
+    if isinstance(given, type) and issubclass(given, EventMatcher) and given is not EventMatcher:
+        matcher: Callable[[], EventMatcher] = given
+        return matcher()
+    kind = given.__name__ if isinstance(given, type) else given
+    meant = kind if isinstance(kind, str) and kind in _KINDS else "ActivityScheduled"
+    raise TypeError(
+        f"{call} takes a matcher of everact.testing, such as {meant}() or EventMatcher({meant!r}), not {given!r}"
+    )
 
 
 def _is(stored: Any, wanted: object) -> bool:
@@ -123,6 +156,10 @@ def _is_failure(stored: Failure, wanted: object) -> bool:
     return any(name in failure.names() for failure in stored.tree())
 
 
+#: What assertions take.
+Matcher = EventMatcher | type[EventMatcher]
+
+
 class HistoryAssertion:
     """What ``assert_history`` gives: each call checks the history, and goes on where the one before has matched."""
 
@@ -133,16 +170,18 @@ class HistoryAssertion:
         self._place = 0
         self._matched: list[EventMatcher] = []
 
-    def has(self, matcher: EventMatcher, *, times: int | None = None) -> Self:
+    def has(self, matcher: Matcher, *, times: int | None = None) -> Self:
         """There is such an event, anywhere; what follows goes on behind the first one.
 
         Args:
-            matcher: What is looked for.
+            matcher: What is looked for; a class such as ``ActivityScheduled`` is any such event.
             times: There are exactly so many; None is one or more.
 
         Raises:
             AssertionError: There is none, or another number; with the history and a mark where the match ended.
+            TypeError: It is no matcher.
         """
+        matcher = _matcher("has", matcher)
         found = self._all(matcher, 0)
         if times is not None and len(found) != times:
             self._fail(f"there are {len(found)} events {matcher!r}, not {times}", found)
@@ -152,12 +191,13 @@ class HistoryAssertion:
             self._go_on(matcher, found[0])
         return self
 
-    def then(self, matcher: EventMatcher) -> Self:
+    def then(self, matcher: Matcher) -> Self:
         """There is such an event behind the one that was matched last, not necessarily next to it.
 
         Raises:
             AssertionError: There is none; with the history and a mark where the match ended.
         """
+        matcher = _matcher("then", matcher)
         found = self._all(matcher, self._place)
         if not found:
             before = f" behind event {self._place}, {self._matched[-1]!r}" if self._matched else ""
@@ -167,23 +207,25 @@ class HistoryAssertion:
         self._go_on(matcher, found[0])
         return self
 
-    def never(self, matcher: EventMatcher) -> Self:
+    def never(self, matcher: Matcher) -> Self:
         """There is no such event, anywhere.
 
         Raises:
             AssertionError: There is one; with the history and a mark there.
         """
+        matcher = _matcher("never", matcher)
         found = self._all(matcher, 0)
         if found:
             self._fail(f"there is an event {matcher!r}, event {found[0] + 1}", found)
         return self
 
-    def then_never(self, matcher: EventMatcher) -> Self:
+    def then_never(self, matcher: Matcher) -> Self:
         """There is no such event behind the one that was matched last.
 
         Raises:
             AssertionError: There is one; with the history and a mark there.
         """
+        matcher = _matcher("then_never", matcher)
         found = self._all(matcher, self._place)
         if found:
             self._fail(
@@ -191,9 +233,9 @@ class HistoryAssertion:
             )
         return self
 
-    def count(self, matcher: EventMatcher) -> int:
+    def count(self, matcher: Matcher) -> int:
         """How many such events there are."""
-        return len(self._all(matcher, 0))
+        return len(self._all(_matcher("count", matcher), 0))
 
     def _all(self, matcher: EventMatcher, start: int) -> list[int]:
         return [

@@ -171,8 +171,10 @@ class Outcomes:
                 )
             return self._always
         if number > len(self._by_call):
+            count = len(self._by_call)
             raise ApplicationError(
-                f"the mock of {self.what} has outcomes for {len(self._by_call)} calls, and this is call {number}",
+                f"the mock of {self.what} has outcomes for {count} {'call' if count == 1 else 'calls'}, and this is "
+                f"call {number}: give side_effect a longer list, or a function",
                 type="MockExhausted",
                 non_retryable=True,
             )

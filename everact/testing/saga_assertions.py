@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from ..journal import events as ev
 from ..journal.failures import one_line
 from ..journal.saga_events import CompensationCompleted, CompensationFailed, CompensationStarted
+from .declared_names import declared_name
 from .history_sources import HistoryLike, StoredHistory, history_of
 from .history_text import event_lines
 
@@ -35,7 +36,7 @@ class _Undone:
 
 def assert_compensated(
     history: HistoryLike,
-    compensations: Sequence[str],
+    compensations: Sequence[str | Callable[..., Any]],
     *,
     saga: str | None = None,
     in_order: bool = True,
@@ -44,20 +45,20 @@ def assert_compensated(
 
     Args:
         history: What ``await handle.fetch_history()`` gave, an exported document, or the path of its file.
-        compensations: What was called to undo them, in order: names of activities or functions; or the names of the
-            steps that were undone.
+        compensations: What was called to undo them, in order: activities or functions, or their names; or the names of
+            the steps that were undone.
         saga: Name of the saga; None for all compensations of the run.
         in_order: The order counts; not for a saga with ``parallel=True``.
 
     Raises:
         AssertionError: It is not so; with the history.
-        TypeError: It is no history.
+        TypeError: It is no history, or these are no compensations.
     """
-    if isinstance(compensations, str):
+    if isinstance(compensations, str) or callable(compensations):
         raise TypeError(f"compensations must be a list of names, not {compensations!r}")
     found = _readable(history)
     sagas = _sagas(found, saga)
-    wanted = list(compensations)
+    wanted = [_name(one) for one in compensations]
     for one in sagas:
         for number, why in one.failed.items():
             _fail(found, f"the compensation of step {one.begun[number][0]!r} failed: {why}")
@@ -82,9 +83,10 @@ def assert_compensated(
             name in pair for name, pair in zip(wanted, done, strict=True)
         )
     if not is_right:
+        expected = ", ".join(wanted) or "nothing"
         shown = ", ".join(f"{compensation} (of {step})" for step, compensation in done) or "nothing"
-        order = "in this order " if in_order else ""
-        _fail(found, f"undone was not {order}{', '.join(wanted) or 'nothing'}, but: {shown}")
+        order = " in this order" if in_order and len(wanted) > 1 else ""
+        _fail(found, f"expected to be undone{order}: {expected}; what was undone: {shown}")
 
 
 def assert_not_compensated(history: HistoryLike, *, saga: str | None = None) -> None:
@@ -102,6 +104,17 @@ def assert_not_compensated(history: HistoryLike, *, saga: str | None = None) -> 
     for one in _sagas(found, saga):
         steps = ", ".join(repr(step) for step, _ in one.begun.values())
         _fail(found, f"saga {one.name!r} has begun to undo {steps}")
+
+
+def _name(compensation: Any) -> str:
+    """How the journal names what undoes a step: an activity, or a function."""
+    name = declared_name(compensation)
+    name = getattr(name, "__qualname__", name)
+    if not isinstance(name, str):
+        raise TypeError(
+            f"compensations must be a list of names, activities or functions; {compensation!r} is none"
+        )
+    return name
 
 
 def _readable(history: HistoryLike) -> StoredHistory:

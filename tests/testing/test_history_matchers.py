@@ -12,6 +12,7 @@ from everact import ApplicationError, activity, workflow
 from everact.exceptions import ImportRefusedError
 from everact.journal import events as ev
 from everact.journal.memory_store import MemoryJournal
+from everact.payloads import RawValue
 from everact.testing import (
     ActivityCompleted,
     ActivityFailed,
@@ -118,6 +119,71 @@ async def test_events_in_order(order):
 )
 async def test_what_fields_mean(order, right, wrong):
     assert_history(order).has(right).never(wrong)
+
+
+class Trip:
+    @workflow.signal(name="hear-it")
+    def hear(self) -> None: ...
+
+    @workflow.step
+    async def book(self) -> None: ...
+
+
+@activity.defn(dynamic=True)
+async def anything(name: str, args: list[RawValue]) -> None: ...
+
+
+async def test_what_has_a_name_is_given_for_it(order):
+    (
+        assert_history(order)
+        .has(WorkflowStarted(Order))
+        .has(WorkflowStarted(Order.run))
+        .then(ActivityScheduled(charge, [Item("tea", 2), 1]))
+        .then(ActivityCompleted(charge))
+        .has(EventMatcher("ActivityScheduled", activity_type=charge), times=2)
+    )
+    assert repr(ChildScheduled(Order)) == "ChildScheduled(name='Order')"
+    assert repr(SignalReceived(Trip.hear)) == "SignalReceived(name='hear-it')"
+    assert repr(StepCompleted(Trip.book)) == "StepCompleted(name='book')"
+    with pytest.raises(TypeError) as caught:
+        ChildScheduled(Item)
+    assert (
+        str(caught.value)
+        == "ChildScheduled: name is a name, an activity or a workflow class, and Item is none"
+    )
+    with pytest.raises(
+        ValueError, match="^anything is dynamic: its events have the name of each call, as in 'charge'$"
+    ):
+        ActivityScheduled(anything)
+
+
+async def test_the_class_of_a_matcher_is_any_such_event(order):
+    chain = (
+        assert_history(order).has(ActivityScheduled, times=2).then(WorkflowCompleted).never(ActivityFailed)
+    )
+    assert chain.then_never(ActivityScheduled).count(ActivityCompleted) == 2
+    with pytest.raises(AssertionError, match=r"^there is no event ActivityFailed\(\), "):
+        chain.has(ActivityFailed)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            "TimerFired",
+            "takes a matcher of everact.testing, such as TimerFired() or EventMatcher('TimerFired'), not 'TimerFired'",
+        ),
+        ("charge", "such as ActivityScheduled() or EventMatcher('ActivityScheduled'), not 'charge'"),
+        (ev.TimerFired, "such as TimerFired() or EventMatcher('TimerFired'), not <class '"),
+        (EventMatcher, "such as ActivityScheduled() or EventMatcher('ActivityScheduled'), not <class '"),
+    ],
+)
+@pytest.mark.parametrize("call", ["has", "then", "never", "then_never", "count"])
+async def test_what_is_no_matcher_is_refused(order, call, given, says):
+    with pytest.raises(TypeError) as caught:
+        getattr(assert_history(order), call)(given)
+    assert str(caught.value).startswith(f"{call} takes a matcher of everact.testing, such as ")
+    assert says in str(caught.value)
 
 
 def test_matchers_of_every_feature():

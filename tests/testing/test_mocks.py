@@ -266,8 +266,9 @@ async def test_more_calls_than_outcomes_fail():
         assert await env.execute(ByName, [1]) == "a"
         with pytest.raises(WorkflowFailedError) as caught:
             await env.execute(ByName, [1])
-        assert "the mock of activity 'join' has outcomes for 1 calls, and this is call 2" in str(
-            caught.value.__cause__
+        assert (
+            "the mock of activity 'join' has outcomes for 1 call, and this is call 2: give side_effect a longer list"
+            in str(caught.value.__cause__)
         )
 
 

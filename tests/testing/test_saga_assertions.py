@@ -5,6 +5,7 @@ import json
 
 import pytest
 from support.corpus import GOOD
+from support.corpus_workflows import undo
 
 from everact import History
 from everact.journal import events as ev
@@ -43,11 +44,15 @@ def test_none():
         (
             "saga",
             ["flight", "hotel"],
-            "undone was not in this order flight, hotel, but: undo (of hotel), undo (of flight)",
+            "expected to be undone in this order: flight, hotel; what was undone: undo (of hotel), undo (of flight)",
         ),
-        ("saga", ["hotel"], "undone was not in this order hotel, but: undo (of hotel), undo (of flight)"),
-        ("saga", [], "undone was not in this order nothing, but: undo (of hotel), undo (of flight)"),
-        ("saga_done", ["hotel"], "undone was not in this order hotel, but: nothing"),
+        (
+            "saga",
+            ["hotel"],
+            "expected to be undone: hotel; what was undone: undo (of hotel), undo (of flight)",
+        ),
+        ("saga", [], "expected to be undone: nothing; what was undone: undo (of hotel), undo (of flight)"),
+        ("saga_done", ["hotel"], "expected to be undone: hotel; what was undone: nothing"),
         ("saga_failing", ["hotel"], "the compensation of step 'flight' failed: "),
     ],
 )
@@ -60,9 +65,27 @@ def test_what_it_says(name, wanted, says):
     assert ("\n=> " in text) == (name != "saga_done")
 
 
+def test_what_undoes_may_be_given_itself():
+    assert_compensated(saga(), [undo, undo])
+    with pytest.raises(
+        AssertionError, match=r"^expected to be undone: flight_back; what was undone: undo \(of hotel\)"
+    ):
+
+        def flight_back(): ...
+
+        flight_back.__qualname__ = "flight_back"
+        assert_compensated(saga(), [flight_back])
+    with pytest.raises(
+        TypeError, match="compensations must be a list of names, activities or functions; 7 is none"
+    ):
+        assert_compensated(saga(), [7])
+    with pytest.raises(TypeError, match="compensations must be a list of names, not <function undo "):
+        assert_compensated(saga(), undo)
+
+
 def test_without_order_each_counts_once():
     assert_compensated(saga(), ["flight", "hotel"], in_order=False)
-    with pytest.raises(AssertionError, match="undone was not flight, flight, but:"):
+    with pytest.raises(AssertionError, match="expected to be undone: flight, flight; what was undone:"):
         assert_compensated(saga(), ["flight", "flight"], in_order=False)
 
 
