@@ -26,6 +26,7 @@ from .activity import in_activity
 from .activity_handles import OwnActivityAccess
 from .activity_pool import ActivityPool
 from .addresses import address_of
+from .async_blocks import AsyncBlock
 from .client_interceptors import ClientOutboundInterceptor, StartWorkflowInput
 from .collector import collector
 from .context import running_instance
@@ -67,13 +68,15 @@ from .typing import R, Ts, W, WorkflowClass
 from .workflow_actor import WorkflowActor
 
 
-class Runtime(OwnActivityAccess, JournalAccess):
+class Runtime(OwnActivityAccess, JournalAccess, AsyncBlock):
     """Durable workflows in one process.
 
     Use it as ``async with Runtime(...) as runtime``: entering opens the journal and carries on with every run
     that has not ended; leaving lets running activities finish within a grace time and keeps everything else for
     the next start.
     """
+
+    _written = "Runtime(...)"
 
     def __init__(
         self,

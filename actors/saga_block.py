@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from .async_blocks import AsyncBlock
 from .asyncio_discard import TurnCrashed
 from .errors import SagaCompensationError
 from .saga_compensation import BROKEN_OFF, Compensator, is_bug, sagas_of
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 active_saga: ContextVar[SagaBlock | None] = ContextVar("everact_saga", default=None)
 
 
-class SagaBlock:
+class SagaBlock(AsyncBlock):
     """The block of a saga: it knows the steps on their way and those that are done.
 
     Attributes:
         entered_in: The step in whose body the block was entered; None when that was in none.
         under_way: Steps of the class whose bodies run, and which it undoes once they are completed.
     """
+
+    _written = "workflow.saga(...)"
 
     __slots__ = (
         "_done",

@@ -13,6 +13,7 @@ from typing import Any, Self, Unpack, overload
 import msgspec
 
 from ..actors.addresses import address_of
+from ..actors.async_blocks import AsyncBlock
 from ..actors.client_interceptors import (
     ClientOutboundInterceptor,
     CountWorkflowsInput,
@@ -42,6 +43,7 @@ from ..journal.events import Header
 from ..journal.ids import random_id
 from ..journal.payloads import PayloadConverter
 from ..journal.type_converters import TypeConverter, TypeUpgrade
+from .connecting import Connecting
 from .connection import Connection
 from .remote import RemoteMessenger, with_classes, with_headers
 from .remote_activities import RemoteActivityAccess
@@ -72,15 +74,16 @@ TIMEOUT = timedelta(seconds=30)
 _PREFIX = "unix:"
 
 
-class Client(RemoteActivityAccess):
+class Client(RemoteActivityAccess, AsyncBlock):
     """Talks to the ``Runtime`` of another process; made by ``connect``, and used in that event loop.
 
-    Use it as ``async with await Client.connect(...) as client``, or call ``close``. Handles are those of the runtime.
+    Use it as ``async with Client.connect(...) as client``, or call ``close``. Handles are those of the runtime.
 
     Attributes:
         name: Name of the runtime, the cluster part of addresses.
     """
 
+    _written = "Client.connect(...)"
     _make_messenger = RemoteMessenger
     #: Called with a text when the program does not answer; None: it is logged.
     _say: Callable[[str], None] | None = None
@@ -101,15 +104,15 @@ class Client(RemoteActivityAccess):
             self._clients = self._messenger.chain
 
     @classmethod
-    async def connect(
+    def connect(
         cls,
         url: str,
         *,
-        timeout: timedelta | float = TIMEOUT,  # noqa: ASYNC109
+        timeout: timedelta | float = TIMEOUT,
         converters: Iterable[TypeConverter[Any] | TypeUpgrade] = (),
         interceptors: Sequence[Interceptor] = (),
-    ) -> Self:
-        """Connect to a running program.
+    ) -> Connecting[Self]:
+        """Connect to a running program: by ``async with``, or by ``await`` and then ``close``.
 
         Args:
             url: ``unix:DIR``, with the directory of the journal that the program has open.
@@ -122,6 +125,16 @@ class Client(RemoteActivityAccess):
             RuntimeUnreachableError: Nobody listens there.
             ValueError: The url is none of this form.
         """
+        return Connecting(cls._connect(url, timeout, converters, interceptors))
+
+    @classmethod
+    async def _connect(
+        cls,
+        url: str,
+        timeout: timedelta | float,  # noqa: ASYNC109
+        converters: Iterable[TypeConverter[Any] | TypeUpgrade],
+        interceptors: Sequence[Interceptor],
+    ) -> Self:
         check_text("the url of a Client", url)
         journal = url.removeprefix(_PREFIX)
         if not url.startswith(_PREFIX) or not journal:

@@ -95,7 +95,7 @@ def call_program(
             _say(f"everact: {text} (--timeout)", error=True)
 
     async def call() -> T:
-        async with await Telling.connect(f"unix:{journal}", timeout=timeout) as client:
+        async with Telling.connect(f"unix:{journal}", timeout=timeout) as client:
             client._connection.is_patient = patient
             return await running(client)
 

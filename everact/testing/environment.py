@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
 from ..actors.activity_pool import Ended
+from ..actors.async_blocks import AsyncBlock
 from ..actors.attempts import Attempt
 from ..actors.errors import RuntimeClosedError
 from ..actors.handles import WorkflowHandle
@@ -64,7 +65,7 @@ _OPTIONS = (
 )
 
 
-class TestEnvironment(Mocking, Faults):
+class TestEnvironment(Mocking, Faults, AsyncBlock):
     """A runtime for tests: ``async with TestEnvironment(workflows=[...], activities=[...]) as env:``.
 
     It is the production runtime, on a journal in memory or in a temporary directory, with the guards of

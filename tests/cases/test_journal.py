@@ -152,7 +152,7 @@ async def test_k04_a_client_and_its_host_live_in_one_process(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)  # paths of sockets are short
     async with Runtime("journal", workflows=[Echoes]) as runtime:
         for number in range(3):
-            async with await Client.connect("unix:./journal") as client:
+            async with Client.connect("unix:./journal") as client:
                 assert await client.execute(Echoes, "far", id=f"far-{number}") == "far"
             assert await runtime.execute(Echoes, "near") == "near"
         assert len(await runtime.list_workflows()) == 6

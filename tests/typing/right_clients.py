@@ -53,7 +53,8 @@ class Orders:
 
 
 async def from_another_process() -> None:
-    async with await Client.connect("unix:orders", timeout=timedelta(seconds=5)) as client:
+    assert_type(await Client.connect("unix:orders"), Client)
+    async with Client.connect("unix:orders", timeout=timedelta(seconds=5)) as client:
         assert_type(client, Client)
         order = await client.spawn(Orders, Order("tea"), id="order-1", if_running="attach")
         assert_type(order, WorkflowHandle[Orders, Receipt])
