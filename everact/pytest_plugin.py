@@ -19,6 +19,8 @@ __all__ = ["everact_activity_env", "everact_env", "everact_options", "pytest_add
 
 #: Modules of Everact begin like this.
 _PREFIX = f"{__package__}."
+_NOT_AWAITED = "ActivityEnvironment.run"
+_WRITE = "write `async with everact_env(workflows=[...], activities=[...]) as env:` and use"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,6 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known."""
+    # A test that is no async def would pass without having run its activity. Python warns where nothing can be
+    # raised; pytest makes a second warning of that.
+    for filtered in (
+        f"error:coroutine '{_NOT_AWAITED}' was never awaited:RuntimeWarning",
+        rf"error:(?s).*coroutine object {_NOT_AWAITED}:pytest.PytestUnraisableExceptionWarning",
+    ):
+        config.addinivalue_line("filterwarnings", filtered)
     config.addinivalue_line(
         "markers",
         "chaos(seeds=20, count=4, faults=None, delay=1.0): run the test once, then once for each seed with so many "
@@ -108,6 +117,31 @@ def everact_options() -> dict[str, Any]:
     return {}
 
 
+class _Environments:
+    """What ``everact_env`` is: called, it makes a test environment."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+
+    def __call__(self, **options: Any) -> TestEnvironment:
+        from .testing import TestEnvironment  # noqa: PLC0415
+
+        return TestEnvironment(**{**self._options, **options})
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"everact_env makes test environments, and has no {name!r} itself: {_WRITE} env.{name}"
+            )
+
+        async def __aenter__(self) -> Any:
+            raise TypeError(f"everact_env makes test environments, and is none itself: {_WRITE} env")
+
+        async def __aexit__(self, *_error: object) -> None:
+            """Python looks for it before it enters."""
+
+
 @pytest.fixture
 def everact_env(
     everact_options: dict[str, Any], request: pytest.FixtureRequest
@@ -117,14 +151,7 @@ def everact_env(
     ``async with everact_env(workflows=[...], activities=[...]) as env:``
     """
     seed = int(request.config.getoption("--everact-seed") or 0)
-
-    from .testing import TestEnvironment  # noqa: PLC0415
-
-    def make(**options: Any) -> TestEnvironment:
-        given: dict[str, Any] = {"seed": seed, **everact_options, **options}
-        return TestEnvironment(**given)
-
-    return make
+    return _Environments({"seed": seed, **everact_options})
 
 
 @pytest.fixture

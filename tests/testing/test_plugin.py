@@ -56,9 +56,9 @@ def test_fixtures_work_without_a_plugin_for_asyncio(tmp_path):
     assert "1 passed" in done.stdout
 
 
-def pytest_run(folder, text, *options):
+def pytest_run(folder, text, *options, ini="filterwarnings = error\n"):
     (folder / "test_it.py").write_text(text)
-    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (folder / "pytest.ini").write_text(f"[pytest]\n{ini}")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["-p", "no:asyncio", "-p", "no:anyio", "-p", "no:hypothesispytest"]
     return subprocess.run(
@@ -154,3 +154,52 @@ def test_the_frames_of_what_may_be_a_bug_of_everact_are_shown(tmp_path):
     done = pytest_run(tmp_path, FAILING, "--tb=short", "--show-capture=no", "-k", "bug")
     assert "history_matchers.py" in done.stdout
     assert "AttributeError" in done.stdout
+
+
+CARELESS = """
+import asyncio
+
+from everact import activity
+from everact.testing import ActivityEnvironment
+
+
+@activity.defn
+async def one() -> int:
+    return 1
+
+
+def test_not_awaited():
+    ActivityEnvironment().run(one)
+
+
+def test_awaited():
+    assert asyncio.run(ActivityEnvironment().run(one)) == 1
+
+
+def test_call(everact_env):
+    everact_env.execute("Order")
+
+
+def test_block(everact_env):
+    async def main():
+        async with everact_env as env:
+            await env.execute("Order")
+
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ini", ["", "filterwarnings = default\n"])
+def test_wrong_calls_of_fixtures_and_an_activity_that_is_not_awaited_fail_their_test(tmp_path, ini):
+    done = pytest_run(tmp_path, CARELESS, ini=ini)
+    assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    write = "write `async with everact_env(workflows=[...], activities=[...]) as env:` and use env"
+    assert "coroutine 'ActivityEnvironment.run' was never awaited" in shown(done, "test_not_awaited")
+    assert (
+        f"AttributeError: everact_env makes test environments, and has no 'execute' itself: {write}.execute\n"
+        in shown(done, "test_call")
+    )
+    assert f"TypeError: everact_env makes test environments, and is none itself: {write}\n" in shown(
+        done, "test_block"
+    )
