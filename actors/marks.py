@@ -19,11 +19,12 @@ from ..supervision.watchdog import Watchdog
 from .errors import TurnBlockedError
 from .event_loop import TurnAborted
 from .options import WatchdogLimits, microseconds
-from .places import is_user_code
+from .places import is_user_code, suspended_at
 
 if TYPE_CHECKING:
     from .attempts import Attempt
     from .workflow_actor import WorkflowActor
+    from .workflow_instance import WorkflowInstance
 
 log = logging.getLogger("everact.runtime")
 
@@ -33,6 +34,8 @@ TURN, QUERY, VALIDATOR, ATTEMPT, START, REPLAY = 1, 2, 3, 4, 5, 6
 _BREAKABLE = frozenset([TURN, QUERY, VALIDATOR, START])
 #: Lines of the stack that a warning shows.
 _FRAMES = 8
+#: Modules of the loop that the runtime is on: the code around it blocks nothing.
+_HOST = frozenset(["asyncio.base_events", "asyncio.events", "asyncio.runners"])
 
 
 class TurnBroken(TurnAborted):
@@ -247,18 +250,33 @@ def _name(current: tuple[int, Any, int], seconds: float, frame: types.FrameType 
         words = {QUERY: "a query of", VALIDATOR: "an update's validator of", REPLAY: "the replay of"}
         who = f"{words.get(kind, 'a turn of')} workflow {what.workflow_id!r} (run {what.run_id}, event {number})"
         advice = "nothing else runs meanwhile: what takes long belongs in an activity"
-    where = "" if frame is None else "".join(traceback.format_list(_stack(frame)))
+    stack, is_of_user = ([], True) if frame is None else _stack(frame)
+    where = "".join(traceback.format_list(stack))
+    if not is_of_user and kind != ATTEMPT:
+        where += _waits(what.instance)
     log.warning("%s has blocked the event loop for %.1f s; %s\n%s", who, seconds, advice, where)
 
 
-def _stack(frame: types.FrameType) -> list[traceback.FrameSummary]:
-    """The innermost frames: the user's and what they call; ours behind them only when there are none of a user."""
+def _waits(instance: WorkflowInstance | None) -> str:
+    """Where the run's tasks are while none of their code runs: one of them never lets the turn end."""
+    tasks = () if instance is None else instance.loop.live_tasks()
+    places = dict.fromkeys(map(suspended_at, tasks))
+    return "".join(f"  a task of the workflow is at {place}\n" for place in list(places)[:_FRAMES])
+
+
+def _stack(frame: types.FrameType) -> tuple[list[traceback.FrameSummary], bool]:
+    """The innermost frames: the user's and what they call; ours behind them only when there are none of a user.
+
+    Returns:
+        Them, and whether there are any of a user.
+    """
     frames: list[tuple[types.FrameType, int]] = []
     has_user_code = False
     for each, line in traceback.walk_stack(frame):
         is_user = is_user_code(each)
-        if len(frames) == _FRAMES or (has_user_code and not is_user):
+        is_host = each.f_globals.get("__name__") in _HOST
+        if len(frames) == _FRAMES or is_host or (has_user_code and not is_user):
             break
         has_user_code = has_user_code or is_user
         frames.append((each, line))
-    return traceback.StackSummary.extract(reversed(frames))
+    return traceback.StackSummary.extract(reversed(frames)), has_user_code

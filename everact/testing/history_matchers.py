@@ -98,8 +98,9 @@ def _matcher(call: str, given: object) -> EventMatcher:
     if isinstance(given, EventMatcher):
         return given
     if isinstance(given, type) and issubclass(given, EventMatcher) and given is not EventMatcher:
-        matcher: Callable[[], EventMatcher] = given
-        return matcher()
+        cls: Any = given  # each has arguments of its own, all optional
+        matcher: EventMatcher = cls()
+        return matcher
     kind = given.__name__ if isinstance(given, type) else given
     meant = kind if isinstance(kind, str) and kind in _KINDS else "ActivityScheduled"
     raise TypeError(

@@ -9,6 +9,7 @@ from support.clock import ManualClock
 from support.hosting import hosted, settled, until
 
 from everact import WatchdogLimits, activity, workflow
+from everact.actors import marks
 from everact.exceptions import (
     QueryFailedError,
     UpdateRejectedError,
@@ -148,6 +149,26 @@ async def test_a_turn_that_blocks_is_named_and_goes_on(clock, dog, caplog):
     assert "has blocked the event loop for 2.1 s; nothing else runs meanwhile" in text
     assert "looks.block()" in text
     assert "workflow_actor.py" not in text
+
+
+async def test_of_a_turn_that_never_ends_the_lines_of_its_tasks_are_named(clock, caplog):
+    async with started(clock) as runtime:
+        await runtime.spawn(Spins, "wait", id="slow")
+        await settled(runtime)
+        actor = runtime._shard.find("slow")
+        engine = {
+            "__name__": "everact.pretended",
+            "name": lambda frame: marks._name((marks.TURN, actor, 1), 2, frame),
+        }
+        exec("import sys\ndef turn(): name(sys._getframe())", engine)
+        named = asyncio.Event()
+        asyncio.get_running_loop().call_soon(engine["turn"])
+        asyncio.get_running_loop().call_soon(named.set)
+        await named.wait()
+    [text] = [r.getMessage() for r in caplog.records if "has blocked the event loop" in r.getMessage()]
+    line = Spins.run.__code__.co_firstlineno + 4
+    assert text.endswith(f"  a task of the workflow is at {__file__}:{line}\n")
+    assert "pytest" not in text
 
 
 @pytest.mark.parametrize("what", ["spin", "swallow"])
