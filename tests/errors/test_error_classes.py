@@ -38,7 +38,7 @@ ARGUMENTS = {
     "JournalLockedError": ("/orders", 4711),
     "NoDeadLetterError": ("order-42", 7),
     "NoProgressError": ("the result of workflow 'w'", "no workflow is open", "nothing is due"),
-    "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9, "draw 1"),
+    "NondeterminismError": ("activity 'a'", "timer", "flow.py:7", "activity 'b' (command 1)", 9, "draw 1", 12),
     "PayloadCodecError": ("key 'k' is not known", "result of activity charge", "$"),
     "PayloadDecodeError": ("expected int", "result of activity charge", "$.price"),
     "PayloadEncodeError": ("expected int", "argument 'n' of activity charge", "$.price"),
