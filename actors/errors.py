@@ -109,7 +109,7 @@ class RuntimeClosedError(EveractError):
 
 
 class ResultTimeoutError(EveractError, builtins.TimeoutError):
-    """The run had no result within the time given; it goes on."""
+    """The run had no result within the time given; nothing is done to it."""
 
 
 class QueryFailedError(EveractError):
@@ -266,8 +266,8 @@ class NondeterminismError(EveractError):
     def __str__(self) -> str:
         moved = f" Random draws have moved: {self.moved}." if self.moved else ""
         return (
-            f"replay differs from the journal at event {self.number or self.event}: the journal has {self.expected}, the code did "
-            f"{self.actual} ({self.place}); last in common: {self.last_common}.{moved} The run's code was changed "
+            f"replay differs from the journal at event {self.number or self.event}: the journal has "
+            f"{self.expected}, the code did {self.actual} ({self.place}); last in common: {self.last_common}.{moved} The run's code was changed "
             f"under it, or reads something that replay cannot repeat ({UNREPEATABLE}).{self._renamed()} "
             f"What may change, and how: docs/changing-code.md."
         )

@@ -246,7 +246,6 @@ class Replay:
         if part_of is None:
             self._draws.turn(drawn, instance.draws)
 
-
     def _number_of(self, wanted: ev.Event, recorded: Sequence[ev.Event], part_of: _AtHand | None) -> int:
         """The number of an output of the newest record, of which ``recorded`` are all, or those from a position on."""
         position = next(index for index, event in enumerate(recorded) if event is wanted)
