@@ -78,6 +78,9 @@ class CommandFuture(Unawaited, asyncio.Future[Any]):
         self.place = place
         self.step: RunningStep | None = None
 
+    def _called(self) -> tuple[str, tuple[CodeType, int], bool]:
+        return self.label, self.place, self._awaited
+
     @property
     def _everact_number(self) -> int:
         """By which ``asyncio.wait`` and ``as_completed`` bring a set of commands into order."""

@@ -267,8 +267,8 @@ class NondeterminismError(EveractError):
         moved = f" Random draws have moved: {self.moved}." if self.moved else ""
         return (
             f"replay differs from the journal at event {self.number or self.event}: the journal has "
-            f"{self.expected}, the code did {self.actual} ({self.place}); last in common: {self.last_common}.{moved} The run's code was changed "
-            f"under it, or reads something that replay cannot repeat ({UNREPEATABLE}).{self._renamed()} "
+            f"{self.expected}, the code did {self.actual} ({self.place}); last in common: {self.last_common}."
+            f"{moved} The run's code was changed under it, or reads something that replay cannot repeat ({UNREPEATABLE}).{self._renamed()} "
             f"What may change, and how: docs/changing-code.md."
         )
 

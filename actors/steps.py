@@ -157,14 +157,8 @@ class StepCall(Unawaited):
         frame = sys._getframe(3)
         self.place: tuple[CodeType, int] = (frame.f_code, frame.f_lineno)
 
-    @property
-    def label(self) -> str:
-        """What it is, for people."""
-        return f"step {self.definition.name!r}"
-
-    @property
-    def _awaited(self) -> bool:
-        return self._coroutine is not None
+    def _called(self) -> tuple[str, tuple[CodeType, int], bool]:
+        return f"step {self.definition.name!r}", self.place, self._coroutine is not None
 
     @property
     def _everact_number(self) -> int:

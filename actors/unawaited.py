@@ -13,39 +13,29 @@ class Unawaited:
     """An awaitable that refuses, in words that help, to be taken for the value that it gives.
 
     Only what no future can do is refused. ``bool`` is not: ``if future:`` is how code asks whether it has one.
-
-    Attributes:
-        label: What it is, for people: ``"activity 'charge'"``.
-        place: Code and line of the call.
     """
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
-        place: tuple[CodeType, int]
-
-        @property
-        def label(self) -> str: ...  # noqa: D102  (for the type checker only)
-
-        @property
-        def _awaited(self) -> bool: ...
+    def _called(self) -> tuple[str, tuple[CodeType, int], bool]:
+        """What was called, for people (``"activity 'charge'"``), code and line of the call, and whether it is awaited."""
+        raise NotImplementedError
 
     def _everact_unawaited(self) -> str:
         """What went wrong, and what to write; the journal's converter asks for it too."""
-        code, line = self.place
-        name = self.label.rpartition(" ")[2].strip("'")
+        label, (code, line), _ = self._called()
+        name = label.rpartition(" ")[2].strip("'")
         called = f"{name}(" in linecache.getline(code.co_filename, line)
         remedy = f"write `await {name}(...)`" if called else "put `await` before the call"
-        return f"{self.label} called at {code.co_filename}:{line} was not awaited: {remedy}"
+        return f"{label} called at {code.co_filename}:{line} was not awaited: {remedy}"
 
     def __repr__(self) -> str:
-        code, line = self.place
-        state = "" if self._awaited else ", not awaited"
-        return f"<{self.label} called at {code.co_filename}:{line}{state}>"
+        label, (code, line), is_awaited = self._called()
+        return f"<{label} called at {code.co_filename}:{line}{'' if is_awaited else ', not awaited'}>"
 
     def __format__(self, spec: str) -> str:
         """A text with a command that nobody awaits is a mistake; with one that is under way it may be a log line."""
-        if self._awaited:
+        if self._called()[2]:
             return format(repr(self), spec)
         raise TypeError(self._everact_unawaited())
 
