@@ -268,8 +268,8 @@ class NondeterminismError(EveractError):
         return (
             f"replay differs from the journal at event {self.number or self.event}: the journal has "
             f"{self.expected}, the code did {self.actual} ({self.place}); last in common: {self.last_common}."
-            f"{moved} The run's code was changed under it, or reads something that replay cannot repeat ({UNREPEATABLE}).{self._renamed()} "
-            f"What may change, and how: docs/changing-code.md."
+            f"{moved} The run's code was changed under it, or reads something that replay cannot repeat "
+            f"({UNREPEATABLE}).{self._renamed()} What may change, and how: docs/changing-code.md."
         )
 
     def _renamed(self) -> str:

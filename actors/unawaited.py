@@ -18,7 +18,7 @@ class Unawaited:
     __slots__ = ()
 
     def _called(self) -> tuple[str, tuple[CodeType, int], bool]:
-        """What was called, for people (``"activity 'charge'"``), code and line of the call, and whether it is awaited."""
+        """What was called (``"activity 'charge'"``), code and line of the call, and whether it is awaited."""
         raise NotImplementedError
 
     def _everact_unawaited(self) -> str:
