@@ -27,15 +27,25 @@ class WorkflowAlreadyStartedError(EveractError):
         self.started_as = started_as
 
     def __str__(self) -> str:
-        option = "if_closed" if self.status in CLOSED else "if_running"
-        words = ["attach", "replace"] if option == "if_running" else ["allow", "attach", "allow_if_failed"]
-        if self.started_as == "child":
-            words.remove("attach")
-        choices = ", ".join(map(repr, words))
+        option, words = self.choices()
+        return f"{self.problem(option)} Other choices: {option}={', '.join(map(repr, words))}."
+
+    def problem(self, option: str) -> str:
+        """What happened, without what to do; ``option`` as its caller knows it."""
         return (
             f"workflow {self.workflow_id!r} already exists (run {self.run_id}, {self.status}) and {option} refuses "
-            f"it; nothing was started. Other choices: {option}={choices}."
+            f"it; nothing was started."
         )
+
+    def choices(self) -> tuple[str, list[str]]:
+        """The start option that refused it, and its words that would not."""
+        if self.status in CLOSED:
+            option, words = "if_closed", ["allow", "attach", "allow_if_failed"]
+        else:
+            option, words = "if_running", ["attach", "replace"]
+        if self.started_as == "child":
+            words.remove("attach")
+        return option, words
 
 
 class WorkflowNotFoundError(EveractError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..journal.events import TRY_CANCEL, WAIT_COMPLETED, WAITING
 from ..journal.payloads import Payload, PayloadConverter
 from .step_context import RunningStep, note_done, put_off_cancel
+from .unawaited import Unawaited
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
@@ -27,7 +28,7 @@ def result_decoder(converter: PayloadConverter, hint: Any, what: str) -> Decode:
     return lambda payload: decode(payload, where)
 
 
-class CommandFuture(asyncio.Future[Any]):
+class CommandFuture(Unawaited, asyncio.Future[Any]):
     """The result of a command to come.
 
     A future, so that ``gather`` and ``wait`` take it as it is; and coroutine-like, so that
@@ -76,6 +77,9 @@ class CommandFuture(asyncio.Future[Any]):
         self.decode = decode
         self.place = place
         self.step: RunningStep | None = None
+
+    def _called(self) -> tuple[str, tuple[CodeType, int], bool]:
+        return self.label, self.place, self._awaited
 
     @property
     def _everact_number(self) -> int:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -108,7 +109,7 @@ class RuntimeClosedError(EveractError):
 
 
 class ResultTimeoutError(EveractError, builtins.TimeoutError):
-    """The run had no result within the time given; it goes on."""
+    """The run had no result within the time given; nothing is done to it."""
 
 
 class QueryFailedError(EveractError):
@@ -224,6 +225,8 @@ class ProcessDiedError(EveractError):
         )
 
 
+#: A command with a name that its declaration may keep.
+_NAMED = re.compile(r"(?P<what>command \d+: (activity|step)) (?P<name>'[^']+')")
 #: What code may read, and should not, that is another time something else.
 UNREPEATABLE = "clock, randomness, the order of a set, shared module state, files"
 
@@ -238,26 +241,43 @@ class NondeterminismError(EveractError):
         last_common: The last command that both agree on.
         event: Number of the event whose delivery differs.
         moved: The first random draw that the code makes elsewhere than the journal says; empty when there is none.
+        number: Of the event that the code does not repeat; 0 when it does more than the journal holds, or of old.
     """
 
     def __init__(  # noqa: PLR0917  (made by replay, and from its own ``args``)
-        self, expected: str, actual: str, place: str, last_common: str, event: int, moved: str = ""
+        self,
+        expected: str,
+        actual: str,
+        place: str,
+        last_common: str,
+        event: int,
+        moved: str = "",
+        number: int = 0,
     ) -> None:
-        super().__init__(expected, actual, place, last_common, event, moved)
+        super().__init__(expected, actual, place, last_common, event, moved, number)
         self.expected = expected
         self.actual = actual
         self.place = place
         self.last_common = last_common
         self.event = event
         self.moved = moved
+        self.number = number
 
     def __str__(self) -> str:
         moved = f" Random draws have moved: {self.moved}." if self.moved else ""
         return (
-            f"replay differs from the journal at event {self.event}: the journal has {self.expected}, the code did "
-            f"{self.actual} ({self.place}); last in common: {self.last_common}.{moved} The run's code was changed "
-            f"under it, or reads something that replay cannot repeat ({UNREPEATABLE})."
+            f"replay differs from the journal at event {self.number or self.event}: the journal has "
+            f"{self.expected}, the code did {self.actual} ({self.place}); last in common: {self.last_common}."
+            f"{moved} The run's code was changed under it, or reads something that replay cannot repeat "
+            f"({UNREPEATABLE}).{self._renamed()} What may change, and how: docs/changing-code.md."
         )
+
+    def _renamed(self) -> str:
+        """What to do if the code has only another name for what the journal holds."""
+        stored, new = _NAMED.fullmatch(self.expected), _NAMED.fullmatch(self.actual)
+        if stored is None or new is None or stored["what"] != new["what"]:
+            return ""
+        return f" If {new['name']} is only a new name, give it the stored one: name={stored['name']}."
 
 
 # --- inside workflow code ---------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from .errors import (
 from .options import microseconds
 
 #: How many arguments a NondeterminismError has (and had); they travel as the failure's details.
-_NONDETERMINISM_ARGS = (6, 5)
+_NONDETERMINISM_ARGS = (7, 6, 5)
 
 
 def is_failure(error: BaseException) -> bool:

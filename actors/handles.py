@@ -253,7 +253,7 @@ class WorkflowHandle(ActorRef[W], Generic[W, R_co]):
             WorkflowTerminatedError: It was terminated.
             WorkflowQuarantinedError: Its code raised what is no failure.
             WorkflowHeldError: Its code does not fit its history.
-            ResultTimeoutError: The time has passed; the run goes on.
+            ResultTimeoutError: The time has passed; its text says what the run waits for, or why it stands still.
             RuntimeClosedError: The runtime was left.
         """
         result: R_co = await self._messenger.result(self, timeout, on_stall, follow_runs=follow_runs)

@@ -39,6 +39,7 @@ from .failure_conversion import error_of
 from .mailbox import ChainReply, Inspection, Mail, Query, UpdateReply
 from .message_arguments import handler_name
 from .options import check_request_id, check_text, microseconds, positive_count
+from .outlook import outlook
 from .publishing import check_key, encode_any
 from .repeats import said
 from .request_digests import request_digest
@@ -399,12 +400,9 @@ class Messenger:
             actor.result_waiters.append(waiter)
         try:
             if seconds is not None and not await wait_within(future, seconds, shard.timing.later):
-                waiting_on = ""
                 actor = last_run(shard, shard.find(actor.workflow_id, actor.run_id))  # perhaps made anew
-                if actor.batch.durable:  # or it would tell of what may still be lost (R5)
-                    waiting_on = f" (waiting on: {descriptions.observe(actor.state).about.waiting_on})"
                 raise ResultTimeoutError(
-                    f"workflow {actor.workflow_id!r} had no result within {seconds:g} s; it goes on{waiting_on}"
+                    f"workflow {actor.workflow_id!r} had no result within {seconds:g} s; {await outlook(actor)}"
                 )
             outcome = await future
         finally:

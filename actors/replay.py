@@ -168,13 +168,13 @@ class Replay:
             actual = instance.turn(it.at, it.deliveries)
         except WorkflowCrashedError:
             if instance.has_diverged:
-                self._compare(outputs, instance._outputs, it.first, is_part=True)
+                self._compare(outputs, instance._outputs, it.first, it)
             raise
         start = start_of(outputs, steps.jumping, 0) if steps.jumping else None
         if start is not None:
             outputs = outputs[: start + 1]
         if actual != list(outputs):
-            self._compare(outputs, actual, it.first, is_part=True)
+            self._compare(outputs, actual, it.first, it)
         else:
             self._note_common(actual)
         if not steps.jumping:
@@ -219,8 +219,7 @@ class Replay:
         recorded: Sequence[ev.Event],
         actual: Sequence[ev.Event],
         first: int,
-        *,
-        is_part: bool = False,
+        part_of: _AtHand | None = None,
     ) -> None:
         """Compare what a turn decided by what identifies each decision; what a part of it has drawn is not known."""
         instance = self.instance
@@ -231,16 +230,28 @@ class Replay:
             wanted = expected[position] if position < len(expected) else None
             got = done[position] if position < len(done) else None
             if _identity(wanted) != _identity(got):
-                if not is_part:
+                if part_of is None:
                     self._draws.turn(drawn, instance.draws, until=_first_command(wanted, got))
-                place = _place_of(instance, got)
                 error = NondeterminismError(
-                    _describe(wanted), _describe(got), place, self._common, first, self._draws.moved
+                    _describe(wanted),
+                    _describe(got),
+                    _place_of(instance, got),
+                    self._common,
+                    first,
+                    self._draws.moved,
+                    0 if wanted is None else self._number_of(wanted, recorded, part_of),
                 )
                 raise WorkflowCrashedError("held", error)
             self._common = _describe(got)
-        if not is_part:
+        if part_of is None:
             self._draws.turn(drawn, instance.draws)
+
+    def _number_of(self, wanted: ev.Event, recorded: Sequence[ev.Event], part_of: _AtHand | None) -> int:
+        """The number of an output of the newest record, of which ``recorded`` are all, or those from a position on."""
+        position = next(index for index, event in enumerate(recorded) if event is wanted)
+        if part_of is None:
+            return self.number - len(recorded) + 1 + position
+        return self.number - len(part_of.outputs) + 1 + part_of.position + position
 
 
 class _AtHand(NamedTuple):

@@ -37,6 +37,7 @@ from .step_arguments import StepArguments
 from .step_context import RunningStep, current_step, outlives_step
 from .step_definitions import STEP, UNSET, StepDefinition, StepOptions
 from .typing import F
+from .unawaited import Unawaited
 
 if TYPE_CHECKING:
     from .workflow_instance import WorkflowInstance
@@ -101,7 +102,7 @@ def _call(
     return StepCall(instance, definition, obj, StepArguments(instance, definition, args, kwargs))
 
 
-class StepCall:
+class StepCall(Unawaited):
     """A call of a step, numbered; a coroutine for whoever awaits it or makes a task of it (R9).
 
     Its body runs in the caller's task, in a copy of the caller's context: what it sets there stays inside, as it would
@@ -111,6 +112,7 @@ class StepCall:
         command: Its number in the run.
         definition: The step.
         parent: The step around it.
+        place: Code and line of the call.
         is_outlived: It has told a saga around it something, so that it is no checkpoint.
         is_undone: A saga around it undoes it, should it be completed.
         owes_cancel: An activity of its body has gone on to its end although it was cancelled.
@@ -124,7 +126,6 @@ class StepCall:
         "_coroutine",
         "_instance",
         "_object",
-        "_place",
         "command",
         "definition",
         "has_done",
@@ -132,6 +133,7 @@ class StepCall:
         "is_undone",
         "owes_cancel",
         "parent",
+        "place",
     )
 
     def __init__(
@@ -153,7 +155,10 @@ class StepCall:
         if instance.replaying:
             instance.places[self.command] = user_place()
         frame = sys._getframe(3)
-        self._place: tuple[CodeType, int] = (frame.f_code, frame.f_lineno)
+        self.place: tuple[CodeType, int] = (frame.f_code, frame.f_lineno)
+
+    def _called(self) -> tuple[str, tuple[CodeType, int], bool]:
+        return f"step {self.definition.name!r}", self.place, self._coroutine is not None
 
     @property
     def _everact_number(self) -> int:
@@ -205,7 +210,7 @@ class StepCall:
 
     def __del__(self) -> None:
         if self._coroutine is None and not self._instance.loop.discarded:
-            code, line = self._place
+            code, line = self.place
             warnings.warn_explicit(
                 f"step {self.definition.name!r} was called and never awaited; it did not run",
                 RuntimeWarning,

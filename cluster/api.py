@@ -24,6 +24,7 @@ from ..actors.errors import ResultTimeoutError
 from ..actors.handles import WorkflowHandle
 from ..actors.headers import header_records
 from ..actors.options import QUERY_TIMEOUT
+from ..actors.outlook import outlook
 from ..actors.runtime import Runtime
 from ..actors.shard import Shard
 from ..actors.start_options import travelled_options
@@ -305,7 +306,14 @@ class Api:
         except ResultTimeoutError:
             actor = last_run(self._runtime._open(), actor) if follow else actor
             seen = await self._runtime.ref(actor.workflow_id).describe()
-            return answer({"done": False, "run_id": handle.run_id, "waiting_on": seen.waiting_on})
+            return answer(
+                {
+                    "done": False,
+                    "run_id": handle.run_id,
+                    "waiting_on": seen.waiting_on,
+                    "outlook": await outlook(actor),
+                }
+            )
         actor = last_run(self._runtime._open(), actor) if follow else actor
         codec = None if actor.definition is None else actor.definition.codec
         result = self._value(codec, value, f"result of {handle.workflow_id}")

@@ -263,9 +263,9 @@ class RemoteMessenger:
         query = {**_which(ref), "on_stall": on_stall, "follow_runs": None if follow_runs else "false"}
         answer = await self._connection.wait_for("GET", *_run(ref), "result", query=query, limit=seconds)
         if not is_true(answer["done"]):
+            outlook = from_json(self._connection.part(answer, "outlook"))
             raise ResultTimeoutError(
-                f"workflow {ref.workflow_id!r} had no result within {seconds:g} s; it goes on "
-                f"(waiting on: {from_json(self._connection.part(answer, 'waiting_on'))})"
+                f"workflow {ref.workflow_id!r} had no result within {seconds:g} s; {outlook}"
             )
         definition: WorkflowDefinition | None = ref._definition
         kind = from_json(self._connection.part(answer, "workflow_type"))

@@ -29,6 +29,7 @@ __all__ = [
     "RunId",
     "Timeout",
     "call_program",
+    "check_words",
     "done",
     "failed",
     "handle_of",
@@ -170,6 +171,15 @@ def json_values(args: list[str] | None, files: list[Path] | None = None) -> list
                 f"{shown[:100]!r} is no JSON ({error}); a text needs its quotes: '\"tea\"'"
             ) from None
     return [msgspec.Raw(data) for _, data in texts]
+
+
+def check_words(check: Callable[..., None], *words: Any) -> None:
+    """Refuse words of options that a check refuses by the option's name, as wrong usage."""
+    try:
+        check(*words)
+    except ValueError as error:
+        name, _, says = str(error).partition(" ")
+        raise typer.BadParameter(f"--{name.replace('_', '-')} {says}") from None
 
 
 def time_to_answer(limit: float | None) -> float:

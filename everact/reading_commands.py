@@ -15,6 +15,7 @@ from .command_calls import (
     RunId,
     Timeout,
     call_program,
+    check_words,
     failed,
     handle_of,
     time_to_answer,
@@ -58,7 +59,9 @@ def list_(  # noqa: PLR0917
 ) -> None:
     """List runs, newest first, as they are read. Works on a closed journal too."""
     from .actors.listing import PAGE_SIZE  # noqa: PLC0415
+    from .actors.options import check_status  # noqa: PLC0415
 
+    check_words(check_status, status)
     asked: dict[str, Any] = {"workflow_type": workflow_type, "status": status}
     printer = ListPrinter(limit, next_page_token, as_json=as_json)
 
@@ -87,6 +90,9 @@ def count(
     as_json: AsJson = False,
 ) -> None:
     """Count runs. Works on a closed journal too."""
+    from .actors.options import check_status  # noqa: PLC0415
+
+    check_words(check_status, status)
     asked: dict[str, Any] = {"workflow_type": workflow_type, "status": status}
     found = call_program(
         journal,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from .command_calls import failed
+from .command_calls import check_words, failed
 from .debugging.code_options import CodeFiles, CodeNames
 from .history_files import check_history_file
 from .journal_commands import AsJson, _print_json, _printable, _progress
@@ -116,6 +116,9 @@ def replay(  # noqa: PLR0917
             "--activities, --hash-seed and --no-jump-steps are for --module and --workflows: the Replayer has its "
             "own"
         )
+    from .actors.options import check_status  # noqa: PLC0415  (each command loads only what it needs)
+
+    check_words(check_status, status)
     sys.path.insert(0, "")  # as with python -m: modules of the working directory
     try:
         chosen = _replayer(

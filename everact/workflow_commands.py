@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,12 +15,17 @@ from .command_calls import (
     RunId,
     Timeout,
     call_program,
+    check_words,
     done,
+    failed,
     handle_of,
     json_values,
     time_to_answer,
 )
 from .journal_commands import AsJson, _print_json, _say
+
+if TYPE_CHECKING:
+    from .cluster.json_client import JsonClient
 
 __all__ = ["app"]
 
@@ -89,6 +94,10 @@ def start(  # noqa: PLR0917  (typer takes options as parameters)
     as_json: AsJson = False,
 ) -> None:
     """Start a workflow in the running program."""
+    from .actors.call_errors import WorkflowAlreadyStartedError  # noqa: PLC0415  (loads only what it needs)
+    from .actors.start_policies import check  # noqa: PLC0415
+
+    check_words(check, if_running, if_closed)
     values = json_values(args, input_file)
     options: dict[str, Any] = {"if_running": if_running, "if_closed": if_closed}
     times = {
@@ -105,7 +114,14 @@ def start(  # noqa: PLR0917  (typer takes options as parameters)
         options["id"] = workflow_id
     if request_id is not None:
         options["request_id"] = request_id
-    handle = call_program(journal, lambda client: client.spawn(workflow, *values, **options), timeout=timeout)
+    try:
+        handle = call_program(
+            journal, lambda client: client.spawn(workflow, *values, **options), timeout=timeout
+        )
+    except WorkflowAlreadyStartedError as error:
+        name, words = error.choices()
+        option = f"--{name.replace('_', '-')}"
+        raise failed(f"{error.problem(option)} Other choices: {option} {' | '.join(words)}.", 1) from None
     if as_json:
         _print_json({"workflow_id": handle.workflow_id, "run_id": handle.run_id, "address": handle.address})
     else:
@@ -299,12 +315,17 @@ def release(  # noqa: PLR0917
     as_json: AsJson = False,
 ) -> None:
     """Try a quarantined or held run of the running program again."""
-    call_program(
-        journal,
-        lambda client: handle_of(client, workflow, run_id).release(reason, request_id=request_id),
-        timeout=timeout,
-    )
-    done(f"{workflow!r} is tried again", as_json=as_json)
+
+    async def ask(client: JsonClient) -> str:
+        handle = handle_of(client, workflow, run_id)
+        status = (await handle.describe()).status
+        await handle.release(reason, request_id=request_id)
+        return status
+
+    status = call_program(journal, ask, timeout=timeout)
+    was_running = status == "running"
+    says = "is running: there was nothing to release" if was_running else "is tried again"
+    done(f"{workflow!r} {says}", as_json=as_json)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from .payload_models import is_model, is_pydantic_value, model, pydantic_value
 from .payload_plans import Forms, Plan, upgraded
 from .payload_records import enumeration, record, shape_of, typed_dict
 from .payload_tagged import LEAVES, Tagged, encode_json
-from .payload_trouble import Trouble, glimpse, type_name
+from .payload_trouble import Trouble, glimpse, type_name, unawaited
 from .payload_unions import union
 from .type_converters import TypeConverter, TypeUpgrade
 from .type_hints import substitute
@@ -282,6 +282,8 @@ class Planner:
         cls = type(value)
         name = self._names.get(cls)
         if name is None:
+            if (said := unawaited(value)) is not None:
+                raise Trouble("mismatch", f"expected a value, got {said}")
             raise Trouble("unsupported", f"a value of class {type_name(cls)} has no stored form here")
         plan = self.plan(cls)
         if cls not in plan.types:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import CoroutineType
 from typing import Any, Literal
 
 _LIMIT = 480
@@ -47,11 +48,26 @@ def glimpse(value: object, limit: int = 60) -> str:
     name = type_name(type(value))
     if value is None:
         return "None"
+    if (said := unawaited(value)) is not None:
+        return said
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a repr is user code
         return name
     return f"{name} {text if len(text) <= limit else text[: limit - 3] + '...'}"
+
+
+def unawaited(value: object) -> str | None:
+    """What to say of a value that has to be awaited first; None of any other."""
+    kind = type(value)
+    if not hasattr(kind, "__await__"):
+        return None
+    say = getattr(kind, "_everact_unawaited", None)
+    if say is not None:
+        return str(say(value))
+    if isinstance(value, CoroutineType):
+        return f"a call of {value.__qualname__} that was not awaited: write `await {value.__name__}(...)`"
+    return f"the awaitable {type_name(kind)}: await it first"
 
 
 def type_name(cls: type) -> str:

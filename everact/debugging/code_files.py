@@ -15,7 +15,7 @@ from ..actors.definitions import DEFINITION, ActivityDefinition, WorkflowDefinit
 from ..actors.dynamic import WithDynamic
 from ..actors.interceptors import Interceptor
 from ..journal.payloads import PayloadConverter
-from .loading import CodeNotFoundError, only_importing
+from .loading import CodeNotFoundError, not_importable, only_importing
 
 _STDLIB = frozenset(sys.stdlib_module_names)
 _PACKAGE = __name__.partition(".")[0]
@@ -103,11 +103,14 @@ def _module(name: str, said: str) -> ModuleType:
     try:
         with only_importing(repr(said)):
             return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
+    except CodeNotFoundError:
+        raise
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is None or not f"{name}.".startswith(f"{missing}."):
+            raise not_importable(repr(said), error) from error
         raise CodeNotFoundError(
-            f"there is no module {error.name!r} ({said!r}): name it as import does, from the folder that the program "
+            f"there is no module {missing!r} ({said!r}): name it as import does, from the folder that the program "
             f"is started in, or give a file with --module"
         ) from error
 
@@ -137,7 +140,7 @@ def module_of(path: Path) -> ModuleType:
     """Import a file by the name that its package gives it, so that its relative imports work.
 
     Raises:
-        CodeNotFoundError: There is no such file, or importing it starts a program.
+        CodeNotFoundError: There is no such file, or importing it fails or starts a program.
     """
     if not path.is_file():
         raise CodeNotFoundError(f"there is no file {str(path)!r}: --module takes the path of a Python file")
@@ -163,9 +166,11 @@ def module_of(path: Path) -> ModuleType:
     try:
         with only_importing(repr(path.name)):
             spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
-        raise
+        if not isinstance(error, Exception) or isinstance(error, CodeNotFoundError):
+            raise
+        raise not_importable(repr(path.name), error) from error
     return module
 
 

@@ -75,6 +75,15 @@ def only_importing(said: str) -> Generator[None]:
             setattr(owner, name, begin)
 
 
+def not_importable(said: str, error: Exception) -> CodeNotFoundError:
+    """What to raise for code that cannot be imported: its line and error, without the trace of the import."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        place, what = f"{error.filename}:{error.lineno}", error.msg
+    else:
+        place, what = _place_of(error), str(error)
+    return CodeNotFoundError(f"{said} cannot be imported: {place}: {type(error).__name__}: {what}")
+
+
 def _place(frame: FrameType | None) -> str:
     """The line of the module that is being imported, as its innermost one."""
     while frame is not None and frame.f_code.co_name != "<module>":

@@ -90,7 +90,7 @@ def lint(  # noqa: PLR0917  (typer takes options as parameters)
         checked = Checker([]).check_text(sys.stdin.buffer.read(), stdin_filename)
     else:
         try:
-            checked = Checker(python_files(paths, exclude or ())).check()
+            checked = Checker(python_files(paths, exclude or ()), paths).check()
         except NoSuchCodeError as error:
             raise failed(error, 2) from None
     checked.findings = [

@@ -17,7 +17,7 @@ from ..actors.source_walk import Finding, SourceFile, is_workflow
 
 #: Folders that hold no code of the project itself; those whose names begin with a point are left out as well.
 SKIPPED = frozenset(["__pycache__", "node_modules", "venv", "env", "build", "dist", "site-packages"])
-#: Bytes that every file has which declares a workflow; others are not parsed.
+#: Bytes that every file has which declares a workflow; others of a folder are not parsed.
 _TELLTALE = b"everact"
 #: How many classes above one are looked at.
 _BASES = 50
@@ -104,10 +104,12 @@ class Checker:
 
     Args:
         paths: All files; base classes of workflows are looked for in them too.
+        named: Names of those that somebody asked for one by one: they are parsed whatever they hold.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], named: Iterable[str] = ()) -> None:
         self._paths = paths
+        self._named = {Path(name).resolve() for name in named}
         self._modules: dict[str, Path] | None = None
         self._parsed: dict[Path, SourceFile | None] = {}
 
@@ -118,7 +120,7 @@ class Checker:
         for path in self._paths:
             try:
                 data = path.read_bytes()
-                if _TELLTALE in data:
+                if _TELLTALE in data or path.resolve() in self._named:
                     file = self._parsed[path.resolve()] = parse(data, str(path))
                     found |= self._workflows(file, path, done)
             except (OSError, SyntaxError, ValueError, RecursionError) as error:

@@ -64,14 +64,22 @@ def text(checked: Checked) -> Iterator[str]:
     for finding in checked.findings:
         yield str(finding)
     errors = sum(finding.severity == "error" for finding in checked.findings)
-    looked = f"{_count(checked.workflows, 'workflow class', 'workflow classes')} in {_count(checked.files, 'file')}"
+    unchecked = len(checked.unreadable)
+    missing = f"{_count(unchecked, 'file')} could not be checked"
+    files = _count(checked.files - unchecked, "file")
+    looked = f"{_count(checked.workflows, 'workflow class', 'workflow classes')} in {files}"
     if checked.findings:
         others = len(checked.findings) - errors
         parts = [_count(errors, "error")] if errors else []
         parts += [_count(others, "warning")] if others else []
-        yield f"{' and '.join(parts)} in {looked}; '# everact: allow' on a line lets it through"
-    else:
+        found = f"{' and '.join(parts)} in {looked}; '# everact: allow' on a line lets it through"
+        yield f"{found}; {missing}" if unchecked else found
+    elif not unchecked:
         yield f"nothing found in {looked}"
+    elif unchecked < checked.files:
+        yield f"{missing}; nothing found in the rest: {looked}"
+    else:
+        yield missing
 
 
 def data(checked: Checked) -> dict[str, Any]:

@@ -290,6 +290,8 @@ async def test_runs_are_paused_resumed_released_and_redriven(both):
     seen = await client.ref("w").describe()
     assert (seen.status, seen.pause_reason) == ("paused", "a look")
     assert [line.status for line in await client.list_workflows(status="paused")] == ["paused"]
+    with pytest.raises(exceptions.ResultTimeoutError, match=r"within 0 s; it is paused \(waiting on: resume"):
+        await handle.result(timeout=0)
     for verb in ("release", "redrive"):
         with pytest.raises(exceptions.EveractError) as there:
             await getattr(client.ref("w"), verb)(*([1] if verb == "redrive" else []))

@@ -15,6 +15,7 @@ from everact.exceptions import (
     WorkflowClosedError,
     WorkflowFailedError,
     WorkflowNotFoundError,
+    WorkflowQuarantinedError,
 )
 
 
@@ -312,6 +313,29 @@ async def test_a_result_that_is_not_there_in_time_says_what_the_run_waits_for():
             await handle.result(timeout=0.001)
         await handle.signal(Orders.approve)
         assert await handle.result(timeout=60) == "done"
+
+
+@workflow.defn
+class Breaks:
+    @workflow.run
+    async def run(self) -> None:
+        raise KeyError("tea")
+
+
+async def test_a_result_of_a_run_that_stands_still_says_why():
+    async with memory_runtime([Breaks, Orders]) as runtime:
+        handle = await runtime.spawn(Breaks, id="order")
+        with pytest.raises(WorkflowQuarantinedError):
+            await handle.result()
+        with refuses(
+            ResultTimeoutError,
+            "workflow 'order' had no result within 0 s; it is quarantined (waiting on: release): KeyError: 'tea'",
+        ):
+            await handle.result(timeout=0, on_stall="wait")
+        paused = await runtime.spawn(Orders, id="paused")
+        await paused.pause()
+        with refuses(ResultTimeoutError, "within 0 s; it is paused (waiting on: resume"):
+            await paused.result(timeout=0)
 
 
 async def test_a_query_that_raises():

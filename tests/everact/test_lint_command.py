@@ -224,6 +224,24 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_checked(lint, tmp_path, ba
     assert re.search(r"everact: error: .*bytes\.py: ", err)
 
 
+def test_a_file_that_is_named_is_parsed_whatever_it_holds(lint, tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("x = 1\ndef (:\n")
+    code, out, err = lint(broken)
+    assert (code, out) == (2, "1 file could not be checked\n")
+    assert err == f"everact: error: {broken}: line 2: it is no Python: invalid syntax\n"
+    assert lint(tmp_path)[0] == 0  # nothing of Everact's is in it
+
+
+def test_nothing_found_is_said_only_of_what_was_checked(lint, tmp_path, bad):
+    bad.write_text(GOOD)
+    (tmp_path / "broken.py").write_text("from everact import workflow\ndef (:\n")
+    told = "1 file could not be checked; nothing found in the rest: 1 workflow class in 1 file\n"
+    assert lint(tmp_path)[:2] == (2, told)
+    bad.write_text(BAD)
+    assert lint(tmp_path)[1].endswith("lets it through; 1 file could not be checked\n")
+
+
 def test_wrong_usage(lint, bad):
     assert lint()[0] == 2
     assert "--format is one of text, json, github, sarif, not 'xml'" in lint(bad, "--format", "xml")[2]

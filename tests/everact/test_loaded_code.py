@@ -80,6 +80,28 @@ def test_a_file_that_starts_its_program_is_refused_with_the_line(tmp_path, monke
     assert "started" not in sys.modules
 
 
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("import no_such_module_at_all", "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
+        ("def (:", "SyntaxError: invalid syntax"),
+        ("{}['tea']", "KeyError: 'tea'"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_named_with_line_and_error(
+    tmp_path, monkeypatch, capsys, line, what
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.py").write_text(f"x = 1\n{line}\n")
+    text = f"everact: error: 'wrong.py' cannot be imported: {tmp_path}/wrong.py:2: {what}\n"
+    history = GOOD / "timer.json"
+    assert command(monkeypatch, capsys, "replay", history, "--module", "wrong.py") == (1, text)
+    assert command(monkeypatch, capsys, "debug", history, "--to-event", "1", "-m", "wrong.py") == (1, text)
+    named = command(monkeypatch, capsys, "debug", history, "--to-event", "1", "-w", "wrong")
+    assert named == (1, text.replace("'wrong.py'", "'wrong'"))
+    assert "wrong" not in sys.modules
+
+
 def test_what_is_imported_may_still_run_later(tmp_path):
     (tmp_path / "kept_start.py").write_text("from asyncio import run\n")
 

@@ -107,11 +107,7 @@ def test_what_the_program_refuses_is_said_in_one_line(everact, program):
             ("start", "Nope"),
             "workflow type 'Nope' is not registered with this runtime; known: Asks, Blocks, Free, Waits.",
         ),
-        (("start", "Waits", "--id", "w"), "workflow 'w' already exists"),
-        (
-            ("start", "Waits", "--if-running", "hope"),
-            "if_running must be one of 'fail', 'attach', 'replace', not 'h",
-        ),
+        (("start", "Waits", "--id", "w"), "workflow 'w' already exists (run "),
         (("start", "Waits", '{"itm": 1}'), "argument 'order' of workflow Waits: "),
         (("start", "Waits", "1", "2"), "workflow Waits: "),
         (("start", "Waits", "--request-id", "r"), "request_id needs an id"),
@@ -131,13 +127,24 @@ def test_what_the_program_refuses_is_said_in_one_line(everact, program):
         ),
         (("query", "w", "breaks"), "query 'breaks' raised KeyError"),
         (("update", "w", "add", '{"item": ""}'), "update 'add' failed: NoItem: no item"),
-        (("list", "--status", "dead"), "status must be one of 'running'"),
         (("signal", "", "hear"), "a workflow id must not be empty"),
     ):
         code, out, err = everact(*command)
         assert (code, out) == (1, ""), command
         assert err.startswith(f"everact: error: {says}"), command
         assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_taken_id_and_a_needless_release_are_told_in_the_words_of_the_command(everact, program):
+    everact("start", "Waits", "--id", "w")
+    _, _, err = everact("start", "Waits", "--id", "w")
+    assert "running) and --if-running refuses it; nothing was started." in err
+    assert err.endswith(" Other choices: --if-running attach | replace.\n")
+    assert everact("release", "w")[:2] == (0, "'w' is running: there was nothing to release\n")
+    everact("terminate", "w")
+    _, _, err = everact("start", "Waits", "--id", "w", "--if-closed", "refuse")
+    assert err.endswith(" Other choices: --if-closed allow | attach | allow_if_failed.\n")
 
 
 def test_wrong_usage_is_said_before_anybody_is_asked(everact, tmp_path):
@@ -173,6 +180,14 @@ def test_wrong_usage_is_said_before_anybody_is_asked(everact, tmp_path):
             ("start", "Waits", "--retry-policy", '{"retry_on": [7]}'),
             "--retry-policy: a retry policy names exception classes or their names, not 7",
         ),
+        (
+            ("start", "Waits", "--if-running", "use"),
+            "--if-running must be one of 'fail', 'attach', 'replace', not 'use'",
+        ),
+        (("start", "Waits", "--if-closed", "use"), "--if-closed must be one of 'allow', 'allow_if_failed', "),
+        (("list", "--status", "runing"), "--status must be one of 'running'"),
+        (("count", "--status", "runing"), "not 'runing'"),
+        (("replay", "-m", "x.py", "--status", "runing"), "--status must be one of 'running'"),
         (("list", "--limit", "0"), "'--limit'"),
         (("result", "w", "--timeout", "-1"), "'--timeout'"),
         (("signal", "w"), "Missing argument"),

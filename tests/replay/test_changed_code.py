@@ -185,6 +185,15 @@ async def test_a_difference_names_what_was_expected_what_was_done_and_where(body
         assert int(line) == changed_line(body)
         cause = caught.value.__cause__
         assert isinstance(cause, NondeterminismError) or cause.caused_by(NondeterminismError)
+        number = int(re.match(r".* at event (\d+):", text)[1])
+        event = (await handle.fetch_history()).events[number - 1].event
+        if expected == "nothing more":
+            assert isinstance(cause, NondeterminismError) and (number, cause.number) == (cause.event, 0)
+        else:
+            assert event.command == int(re.match(r"command (\d+)", expected)[1])
+        renamed = " If 'three' is only a new name, give it the stored one: name='two'."
+        assert (renamed in text) == (body is other_activity)
+        assert text.endswith(" What may change, and how: docs/changing-code.md.")
         description = await handle.describe()
         assert (description.status, description.backlog) == ("held", 1)
         assert expected in description.failure

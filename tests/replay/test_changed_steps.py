@@ -92,6 +92,8 @@ async def test_a_change_is_found_where_it_is(change):
         error = caught.value.__cause__
         assert isinstance(error, NondeterminismError)
         assert (error.expected, error.actual, error.last_common) == CHANGES[change]
+        missed = (await runtime.ref("w", new).fetch_history()).events[error.number - 1]
+        assert f"command {missed.event.command}: step {missed.event.name!r}" == error.expected
     async with hosted(journal, old, activities=ACTS) as runtime:
         handle = runtime.ref("w", old)
         await handle.signal(old.end)
