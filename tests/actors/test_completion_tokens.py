@@ -380,13 +380,28 @@ async def test_tokens_are_text_for_urls():
         assert "workflow 'a'" in repr(runtime.activity_handle(token))
 
 
+@contextlib.asynccontextmanager
 async def during_a_rebuild(runtime, monkeypatch, lost):
-    """Let the commit of what ``lost`` does fail; returns while the old objects still show it, with its task."""
+    """Let the commit of what ``lost`` does fail; the block, which gets its task, still sees the old objects.
+
+    The rebuild goes on at the block's first pause.
+    """
+    begun, rebuild_it = [], rebuilding.recovery.rebuild
+
+    def later(shard):
+        begun.append(shard)
+        while not goes_on:
+            yield
+        yield from rebuild_it(shard)
+
+    goes_on = []
     monkeypatch.setattr(rebuilding, "REBUILD_SLICE", -1.0)  # it pauses at each step
-    with one_commit_fails():
+    with monkeypatch.context() as patch, one_commit_fails():
+        patch.setattr(rebuilding.recovery, "rebuild", later)
         task = asyncio.create_task(lost)
-        await until(lambda: runtime._shard.rebuilding.is_running)
-    return task
+        await until(lambda: begun)
+        asyncio.get_running_loop().call_soon(goes_on.append, True)
+        yield task
 
 
 async def test_a_heartbeat_is_not_told_of_a_cancel_that_was_lost(monkeypatch):
@@ -394,10 +409,10 @@ async def test_a_heartbeat_is_not_told_of_a_cancel_that_was_lost(monkeypatch):
     it = Outside(cancellation="wait_cancellation_completed")
     async with hosted(MemoryJournal(), it.W, activities=[it.fn]) as runtime:
         handle = await it.spawn(runtime)
-        signal = await during_a_rebuild(runtime, monkeypatch, handle.signal(it.W.end))
-        assert runtime._shard.find("a").state.activities[1].cancel, "it looks as if it was asked to stop"
         outside = runtime.activity_handle(it.tokens[0])
-        await outside.heartbeat()
+        async with during_a_rebuild(runtime, monkeypatch, handle.signal(it.W.end)) as signal:
+            assert runtime._shard.find("a").state.activities[1].cancel, "it looks as if it was asked to stop"
+            await outside.heartbeat()
         with pytest.raises(CommitUnknownError):
             await signal
         await outside.heartbeat("half")
@@ -414,9 +429,9 @@ async def test_an_end_that_was_lost_refuses_no_completion(monkeypatch):
     it = Outside()
     async with hosted(MemoryJournal(), it.W, activities=[it.fn]) as runtime:
         handle = await it.spawn(runtime)
-        signal = await during_a_rebuild(runtime, monkeypatch, handle.signal(it.W.end))
-        assert not runtime._shard.find("a").state.activities, "it looks as if nobody waits"
-        await runtime.activity_handle(it.tokens[0]).complete(8)
+        async with during_a_rebuild(runtime, monkeypatch, handle.signal(it.W.end)) as signal:
+            assert not runtime._shard.find("a").state.activities, "it looks as if nobody waits"
+            await runtime.activity_handle(it.tokens[0]).complete(8)
         with pytest.raises(CommitUnknownError):
             await signal
         assert await handle.result() == 8
