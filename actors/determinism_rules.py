@@ -60,6 +60,11 @@ MODULE_STATE = Rule(
     "all runs of the process share it, and a restart empties it",
     "keep it on self, or pass it as an argument",
 )
+UNAWAITED = Rule(
+    "EV203",
+    "nothing waits for it: it may never begin, and nobody sees its failure",
+    "put await before it, or keep asyncio.create_task(...) of it and await that",
+)
 PRINT = Rule("EV301", "it prints again at every replay", "use workflow.logger")
 ADDRESSES = Rule("EV302", "it differs between processes", "use a value of your own, or hashlib")
 
@@ -169,6 +174,17 @@ PATH_METHODS: dict[str, Rule] = _names(FILES, "", "read_text read_bytes write_te
 #: Values whose mere use is wrong.
 VALUES: dict[str, Rule] = {
     **_names(ENVIRONMENT, "", "os.environ os.environb"),
+}
+
+#: Calls by their dotted names that do their work, or tell how it ended, only when they are awaited.
+AWAITED: dict[str, Rule] = {
+    **_names(
+        UNAWAITED,
+        "everact.workflow",
+        "execute_activity execute_activity_method execute_child_workflow race sleep sleep_until start_child_workflow "
+        "start_detached wait_condition wait_for_children wait_for_signal",
+    ),
+    **_names(UNAWAITED, "asyncio", "sleep wait wait_for"),
 }
 
 

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .determinism_rules import (
+    AWAITED,
     CALLS,
     CALLS_WITHOUT_ARGUMENTS,
     METHODS,
     MODULE_STATE,
     PATH_METHODS,
     SET_ORDER,
+    UNAWAITED,
     VALUES,
     Rule,
 )
@@ -146,6 +148,15 @@ def _is_activity(callee: Callee) -> bool:
     return any(name.endswith("activity.defn") for name in _decorators(callee.node, callee.scope))
 
 
+def _is_coroutine_function(callee: Callee) -> bool:
+    """Whether a call makes a coroutine or a step, as far as the file shows: other decorators make what they like."""
+    return (
+        isinstance(callee.node, ast.AsyncFunctionDef)
+        and all(name.startswith("everact.") for name in _decorators(callee.node, callee.scope))
+        and not any(isinstance(each, ast.Yield) for each in ast.walk(callee.node))
+    )
+
+
 class _Walk(ast.NodeVisitor):
     """Looks at one function, the functions and lambdas inside it included."""
 
@@ -249,6 +260,16 @@ class _Walk(ast.NodeVisitor):
             self.report(node, SET_ORDER, f"{name}() of a set")
         if isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
             self.changes(node.func.value, node)
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        """A call whose value is dropped: it should not be one that only an await makes complete."""
+        if isinstance(node.value, ast.Call):
+            target = target_of(node.value.func, self.scope)
+            if isinstance(target, Callee) and _is_coroutine_function(target):
+                self.report(node.value, UNAWAITED, f"{target.node.name}() without await")
+            elif isinstance(target, str) and target in AWAITED:
+                self.report(node.value, AWAITED[target], f"{target.removeprefix('everact.')}() without await")
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:

@@ -28,6 +28,7 @@ def rules() -> dict[str, list[tuple[Rule, list[str]]]]:
         determinism_rules.METHODS,
         determinism_rules.PATH_METHODS,
         determinism_rules.VALUES,
+        determinism_rules.AWAITED,
     )
     for rule in (determinism_rules.SET_ORDER, determinism_rules.MODULE_STATE):
         named[rule] = []

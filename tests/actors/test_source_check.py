@@ -276,6 +276,36 @@ def test_state_that_all_runs_share_is_found_where_it_is_changed():
     assert codes("SEEN = []\nSEEN.append(n)", extra=extra) == []
 
 
+def test_a_forgotten_await_is_found():
+    extra = """
+    async def helper(n): ...
+    async def items(n): yield n
+    def plain(n): ...
+    def ready(fn): return fn
+    @ready
+    async def decorated(n): ...
+    """
+    assert found("workflow.sleep(n)") == [(1, "EV203", "workflow.sleep() without await")]
+    assert found("asyncio.sleep(n)") == [(1, "EV203", "asyncio.sleep() without await")]
+    assert found("workflow.execute_activity(f, n)")[0][1:] == (
+        "EV203",
+        "workflow.execute_activity() without await",
+    )
+    assert found("if n:\n    helper(n)", extra=extra) == [(2, "EV203", "helper() without await")]
+    assert found("self.run(n)") == [(1, "EV203", "run() without await")]
+    assert codes("workflow.sleep(n)  # everact: allow") == []
+    for fine in (
+        "await helper(n)",
+        "task = asyncio.create_task(helper(n))\nawait task",
+        "asyncio.gather(helper(n))",
+        "handle = workflow.start_activity(f, n)",
+        "later = helper(n)\nawait later",
+        "plain(n)\nitems(n)\ndecorated(n)",
+        "workflow.complete(n)",
+    ):
+        assert codes(fine, extra=extra) == [], fine
+
+
 def test_a_finding_has_all_that_a_tool_needs():
     (finding,) = check_source(
         "from everact import workflow\nimport time\n@workflow.defn\nclass W:\n  def run(self): return 1, time.time()\n",

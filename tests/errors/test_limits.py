@@ -73,7 +73,7 @@ async def test_options_at_the_call():
                 with refuses(TypeError, "retry_policy must be a RetryPolicy, not 3"):
                     call(charge, retry_policy=3)
             with refuses(TypeError, "unknown activity option 'result_type'"):
-                workflow.execute_activity(charge, result_type=int)
+                workflow.execute_activity(charge, result_type=int)  # everact: allow[EV203]
 
     async with memory_runtime([Calls], [charge]) as runtime:
         handle = await runtime.spawn(Calls)

@@ -138,7 +138,7 @@ async def test_an_activity_that_is_never_awaited_is_warned_of_with_file_and_line
     class W:
         @workflow.run
         async def run(self) -> None:
-            forgotten()  # the line
+            forgotten()  # the line  # everact: allow[EV203]
             if when == "then waits":
                 await workflow.sleep(0.02)
 
