@@ -148,12 +148,9 @@ def _is_activity(callee: Callee) -> bool:
     return any(name.endswith("activity.defn") for name in _decorators(callee.node, callee.scope))
 
 
-def _is_to_be_awaited(callee: Callee) -> bool:
-    """Whether a call makes a coroutine, an activity or a step, as far as the file shows.
-
-    Decorators that are not Everact's make what they like.
-    """
-    return _is_activity(callee) or (
+def _is_coroutine_function(callee: Callee) -> bool:
+    """Whether a call makes a coroutine or a step, as far as the file shows: other decorators make what they like."""
+    return (
         isinstance(callee.node, ast.AsyncFunctionDef)
         and all(name.startswith("everact.") for name in _decorators(callee.node, callee.scope))
         and not any(isinstance(each, ast.Yield) for each in ast.walk(callee.node))
@@ -269,7 +266,7 @@ class _Walk(ast.NodeVisitor):
         """A call whose value is dropped: it should not be one that only an await makes complete."""
         if isinstance(node.value, ast.Call):
             target = target_of(node.value.func, self.scope)
-            if isinstance(target, Callee) and _is_to_be_awaited(target):
+            if isinstance(target, Callee) and _is_coroutine_function(target):
                 self.report(node.value, UNAWAITED, f"{target.node.name}() without await")
             elif isinstance(target, str) and target in AWAITED:
                 self.report(node.value, AWAITED[target], f"{target.removeprefix('everact.')}() without await")

@@ -164,7 +164,7 @@ async def test_a_plain_activity_called_like_a_function_in_a_workflow():
                 "activity 'weigh' is a plain 'def': inside a workflow call it with "
                 "'await workflow.execute_activity(weigh, ...)', it then runs in a thread",
             ):
-                weigh("tea")  # everact: allow[EV203]
+                weigh("tea")
             return await workflow.execute_activity(weigh, "tea")
 
     async with memory_runtime([Calls], [weigh]) as runtime:
