@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from ..journal.rewrite import Rewritten
 from .client_interceptors import (
@@ -21,12 +22,18 @@ from .options import check_status, selection_of
 if TYPE_CHECKING:
     from .shard import Shard
 
+T = TypeVar("T")
+
 
 class JournalAccess:
     """The part of a runtime that is about all its runs."""
 
     _open: Callable[[], Shard]
     _clients: ClientOutboundInterceptor | None
+
+    async def _ask(self, question: Callable[[JournalAccess], Awaitable[T]]) -> T:
+        """Ask something of an open runtime: of this one."""
+        return await question(self)
 
     def list_workflows(
         self,
@@ -59,23 +66,11 @@ class JournalAccess:
         return self._clients.list_workflows(asked)
 
     def _list_workflows(self, asked: ListWorkflowsInput) -> WorkflowListing:
-        workflow_type, status = asked.workflow_type, asked.status
+        check_status(asked.status)
 
-        async def read(size: int | None, token: str | None) -> WorkflowPage:
-            found: list[WorkflowSummary] = []
-            last = before = key_of(token)
-            for number, row in enumerate(self._open().index.newest_first(before), 1):
-                if not number % SLICE:
-                    await asyncio.sleep(0)
-                    self._open()
-                last = row.key
-                if workflow_type in (None, row.workflow_type) and status in (None, row.status):
-                    found.append(summary(row))
-                    if len(found) == size:
-                        return WorkflowPage(found, token_of(last))
-            return WorkflowPage(found, None)
+        def read(size: int | None, token: str | None) -> Awaitable[WorkflowPage]:
+            return self._ask(partial(_read_page, asked, size, token))
 
-        check_status(status)
         return WorkflowListing(read, asked.limit, asked.page_size, asked.next_page_token, at_once=None)
 
     async def count_workflows(self, *, workflow_type: str | None = None, status: str | None = None) -> int:
@@ -86,7 +81,11 @@ class JournalAccess:
 
     async def _count_workflows(self, workflow_type: str | None, status: str | None) -> int:
         check_status(status)
-        return self._open().index.count(workflow_type, status)
+
+        async def count(runtime: JournalAccess) -> int:
+            return runtime._open().index.count(workflow_type, status)
+
+        return await self._ask(count)
 
     async def purge(
         self,
@@ -118,16 +117,20 @@ class JournalAccess:
             ValueError: The moment has no time zone, the age is negative, or the status is not one of a closed run.
             CommitUnknownError: A commit failed; which runs are gone is unknown. Repeat the call.
         """
-        shard = self._open()
-        selection = selection_of(
-            shard.now(),
-            closed_before=closed_before,
-            older_than=older_than,
-            workflow_type=workflow_type,
-            status=status,
-            workflow_id=workflow_id,
-        )
-        return await shard.housekeeping.purge(selection, dry_run=dry_run)
+
+        async def purge(runtime: JournalAccess) -> int:
+            shard = runtime._open()
+            selection = selection_of(
+                shard.now(),
+                closed_before=closed_before,
+                older_than=older_than,
+                workflow_type=workflow_type,
+                status=status,
+                workflow_id=workflow_id,
+            )
+            return await shard.housekeeping.purge(selection, dry_run=dry_run)
+
+        return await self._ask(purge)
 
     async def compact_journal(self) -> Rewritten:
         """Give the room of free pages in the journal's data file back to the disk, while everything goes on.
@@ -143,4 +146,21 @@ class JournalAccess:
                 journal is as it was.
             JournalError: The journal is in memory, or is being compacted already.
         """
-        return await self._open().housekeeping.compact()
+        return await self._ask(lambda runtime: runtime._open().housekeeping.compact())
+
+
+async def _read_page(
+    asked: ListWorkflowsInput, size: int | None, token: str | None, runtime: JournalAccess
+) -> WorkflowPage:
+    found: list[WorkflowSummary] = []
+    last = before = key_of(token)
+    for number, row in enumerate(runtime._open().index.newest_first(before), 1):
+        if not number % SLICE:
+            await asyncio.sleep(0)
+            runtime._open()
+        last = row.key
+        if asked.workflow_type in (None, row.workflow_type) and asked.status in (None, row.status):
+            found.append(summary(row))
+            if len(found) == size:
+                return WorkflowPage(found, token_of(last))
+    return WorkflowPage(found, None)

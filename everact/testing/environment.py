@@ -215,6 +215,7 @@ class TestEnvironment(Mocking, Faults, AsyncBlock):
         driver = self._active_driver()
         store = MemoryStore(journal) if isinstance(journal, MemoryJournal) else journal
         runtime = self._runtime = self._new_runtime(store)
+        runtime._lives, runtime._present = self._lives, lambda: self._runtime
         self._calls.behind, runtime._messenger = runtime._messenger, self._calls
         await runtime.__aenter__()
         shard = runtime._shard

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypedDict
+from typing import Any, Self, TypedDict, TypeVar
 
 from ..actors.errors import RuntimeClosedError
 from ..actors.interceptors import Interceptor
+from ..actors.journal_access import JournalAccess
 from ..actors.options import WatchdogLimits
 from ..actors.runtime import Runtime
 from ..actors.runtime_settings import Durability
@@ -20,7 +21,10 @@ from ..journal.codecs import PayloadCodec
 from ..journal.payload_limits import PayloadLimits
 from ..journal.type_converters import TypeConverter, TypeUpgrade
 from .clock import VirtualLater, VirtualLooks
+from .crashes import Lives
 from .errors import LEFT, NOT_OPEN
+
+T = TypeVar("T")
 
 
 class RuntimeOptions(TypedDict, total=False):
@@ -64,6 +68,14 @@ class VirtualRuntime(Runtime):
 
     _virtual: tuple[VirtualLater, VirtualLooks]
     _was_entered = False
+    _lives: Lives | None = None
+    _present: Callable[[], VirtualRuntime]  # of the life that goes on
+
+    async def _ask(self, question: Callable[[JournalAccess], Awaitable[T]]) -> T:
+        """What a test asks of a runtime that is to crash is asked again in the next life."""
+        if self._lives is None or not self._lives.plan.is_expected:
+            return await question(self)
+        return await self._lives.through(lambda: question(self._present()))
 
     def _timing(self, loop: asyncio.AbstractEventLoop) -> Timing:
         del loop  # it would wait by real time

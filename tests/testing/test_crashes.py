@@ -76,6 +76,8 @@ async def order(store="memory", keyed=True):
         assert await noted.result() == 2
         assert await handle.result() == ["paid tea", "0", "1", "2", "hot", "sweet"]
         assert (await handle.describe()).status == "completed"
+        assert await env.runtime.count_workflows(status="completed") == 1
+        assert [run.workflow_id async for run in env.runtime.list_workflows()] == [handle.workflow_id]
         return env.crashes
 
 
@@ -139,6 +141,21 @@ async def test_a_crash_where_the_test_says_so_and_fakes_stay():
             await handle.signal(Order.approve, number)
         assert await waiting == ["paid", "0", "1", "2"]
         assert charged.call_count == 2
+
+
+async def test_what_is_asked_of_a_dead_runtime_is_answered_in_its_next_life():
+    with planned(Plan([Fault("message.ack.before", 1_000)])):
+        async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
+            handle = await env.spawn(Order, "tea")
+            runtime = env.runtime
+            env._lives.die()
+            assert await runtime.count_workflows() == 1
+            assert env.crashes == 1
+            env._lives.die()
+            assert [run.workflow_id for run in await runtime.list_workflows()] == [handle.workflow_id]
+            env._lives.die()
+            assert await runtime.purge(workflow_id=handle.workflow_id) == 0
+            assert env.crashes == 3
 
 
 async def test_a_crash_at_a_point_that_comes():
