@@ -340,6 +340,7 @@ class ActivityPool:
     async def _run_async(self, attempt: Attempt) -> None:
         outcome: Payload | Failure | CompleteAsyncError
         current_activity.set(ActivityContext(attempt, self))
+        task = asyncio.current_task()
         try:
             fault_point("activity.start.before", self)
             self._marks.begin_on_loop(attempt)
@@ -359,11 +360,13 @@ class ActivityPool:
             else:
                 result = await self._marks.follow(attempt, coroutine, waits)
             outcome = definition.codec.encode_result(self.converter, result)
-        except (KeyboardInterrupt, GeneratorExit):
+        except KeyboardInterrupt:
             raise
         except CompleteAsyncError:
             outcome = DETACHED
-        except BaseException as error:  # noqa: BLE001  (data for the workflow)
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and asyncio.current_task() is not task:
+                raise  # not the code's own: whoever drops the task closes it
             outcome = attempt_failure(error, attempt, self.converter)
         finally:
             self._marks.rest_on_loop(attempt)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..journal import child_events as ce
+from ..journal.events import WorkflowStarted
 from ..journal.failures import Failure, class_names, one_line, shorten
 from ..journal.payloads import PayloadConverter
 from .call_errors import (
@@ -18,7 +19,13 @@ from .call_errors import (
     WorkflowNotFoundError,
     WorkflowTypeError,
 )
-from .errors import FailureError, UnknownHandlerError, WorkflowCancelledError, WorkflowTerminatedError
+from .errors import (
+    FailureError,
+    UnknownHandlerError,
+    WorkflowCancelledError,
+    WorkflowTerminatedError,
+    with_limit_told,
+)
 
 
 class ChildWorkflowError(FailureError):
@@ -133,6 +140,21 @@ def run_error(failure: Failure) -> FailureError:
     return ExternalWorkflowError(failure.message, workflow_id, run_id)
 
 
+def given_up(start: WorkflowStarted) -> ChildWorkflowError:
+    """Why a child has no result for a parent whose own code was cancelled while it waited for it."""
+    workflow_id, run_id, workflow_type = start.workflow_id, start.run_id, start.workflow_type
+    reason = "by the code that waited for it"
+    error = ChildWorkflowError(
+        f"child workflow {workflow_id!r} ({workflow_type}) was cancelled: {reason}",
+        workflow_id,
+        run_id,
+        workflow_type,
+        "cancelled",
+    )
+    error.__cause__ = WorkflowCancelledError(workflow_id, run_id, reason)
+    return error
+
+
 def child_failure(
     event: Any, workflow_id: str, run_id: str, workflow_type: str, converter: PayloadConverter
 ) -> Failure:
@@ -148,7 +170,7 @@ def child_failure(
     match event:
         case ce.ChildFailed():
             status, cause, run_id = "failed", event.failure, event.run_id
-            what = f"failed: {shorten(one_line(cause), 300)}"
+            what = f"failed: {shorten(one_line(with_limit_told(cause)), 300)}"
         case ce.ChildCancelled():
             status, run_id = "cancelled", event.run_id
             cause = refused_failure(WorkflowCancelledError(workflow_id, run_id, event.reason), converter)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Generic, Literal
 
 from .child_commands import ChildFuture
-from .child_errors import ChildWorkflowError
+from .child_errors import ChildWorkflowError, given_up
 from .children import ChildWorkflowHandle
 from .context import current_instance
 from .options import each_of, in_seconds, microseconds, positive_count
@@ -180,7 +180,7 @@ def _outcome(handle: ChildWorkflowHandle[Any, R]) -> ChildOutcome[R]:
     if not child.done():
         return ChildOutcome(handle.id, "running")
     if child.cancelled():
-        return ChildOutcome(handle.id, "cancelled")
+        return ChildOutcome(handle.id, "cancelled", None, given_up(child.start))
     error = child.exception()
     if error is None:
         return ChildOutcome(handle.id, "completed", child.result())

@@ -23,7 +23,7 @@ from ..journal.run_times import deadline, waits_to_begin
 from .chains import attempt_of, failure_left, first_run_id
 from .child_options import CLOSE_POLICY_NAMES
 from .dead_letters import DeadLetter, dead_letter, left_at_the_end
-from .errors import WorkflowTimeoutError, timeout_message
+from .errors import with_limit_told
 from .event_coder import EventCoder
 from .failure_conversion import decode_detail
 from .memos import decode_memo
@@ -380,10 +380,7 @@ def describe(seen: Observation, converter: PayloadConverter) -> WorkflowDescript
 
 
 def _failure_text(event: ev.RunStalled | ev.WorkflowFailed) -> str:
-    failure = event.failure
-    if failure.type == WorkflowTimeoutError.__name__ and not failure.message:
-        failure = msgspec.structs.replace(failure, message=timeout_message(failure.retry_state))
-    text = full_text(failure)
+    text = full_text(with_limit_told(event.failure))
     if isinstance(event, ev.WorkflowFailed) and event.suppressed:
         numbers = ", ".join(map(str, event.suppressed))
         text += f"\nIn the same turn the handlers of these messages failed too: {numbers} (see the history)."

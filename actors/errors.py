@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from ..journal.errors import EveractError
 from ..journal.failures import Failure, class_names
 from .options import microseconds
@@ -442,6 +444,13 @@ def timeout_message(limit: str) -> str:
     """What a ``WorkflowTimeoutError`` says; ``limit`` is such as ``run_timeout=60 s``."""
     what = "the run" if limit.startswith("run_timeout") else "the workflow, all its runs together,"
     return f"{what} took longer than {limit}"
+
+
+def with_limit_told(failure: Failure) -> Failure:
+    """The same failure; that of a workflow's limit with its message, which is not stored."""
+    if failure.type != WorkflowTimeoutError.__name__ or failure.message:
+        return failure
+    return msgspec.structs.replace(failure, message=timeout_message(failure.retry_state))
 
 
 class AttemptLostError(FailureError):

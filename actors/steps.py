@@ -389,7 +389,7 @@ class StepCall(Unawaited):
                         StepCompleted(self.command, handled, failure, taken.checkpoint, *stored)
                     )
         instance._outputs.append(StepCompleted(self.command, handled, failure))
-        self._tell_saga(result)
+        self._tell_saga(result, handled)
         return result
 
     def _fail(self, before: Before | None, error: Exception) -> Any:
@@ -429,13 +429,16 @@ class StepCall(Unawaited):
         result = None
         if event.handled != OPTIONAL:
             result = self.definition.codec.decode_result(instance._converter, event.result)
-        self._tell_saga(result)
+        self._tell_saga(result, event.handled)
         return result
 
-    def _tell_saga(self, result: Any) -> None:
-        """The one place where a saga learns of a completed step, live, in replay, and when its body is skipped."""
+    def _tell_saga(self, result: Any, handled: str) -> None:
+        """The one place where a saga learns of a completed step, live, in replay, and when its body is skipped.
+
+        An optional step that has failed is not completed: there is nothing to undo.
+        """
         saga = active_saga.get()
-        if saga is None or self.definition.compensate is None:
+        if saga is None or self.definition.compensate is None or handled == OPTIONAL:
             return
         compensation, args = self.definition.compensation(self._object, result)
         token = current_step.set(self.parent)  # it is no hindrance to its own checkpoint

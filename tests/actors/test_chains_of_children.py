@@ -10,6 +10,7 @@ from support.hosting import hosted, kinds, settled, tick
 from everact import ApplicationError, RetryPolicy, workflow
 from everact.exceptions import ChildWorkflowError, WorkflowTimeoutError
 from everact.journal.memory_store import MemoryJournal
+from everact.testing import TestEnvironment
 
 
 @workflow.defn
@@ -150,3 +151,33 @@ async def test_children_follow_their_close_policy_when_the_parent_continues_as_n
         assert statuses == {"terminate": "terminated", "request_cancel": "cancelled", "abandon": "running"}
         await runtime.ref("abandon", Kid).signal(Kid.say, "go")
         assert await runtime.ref("abandon").result() == ["go", "p"]
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("run_timeout", "the run took longer than run_timeout=5 s"),
+        ("execution_timeout", "the workflow, all its runs together, took longer than execution_timeout=5 s"),
+    ],
+)
+async def test_the_error_of_a_child_that_took_too_long_names_the_limit(option, text):
+    @workflow.defn
+    class Slow:
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.sleep(60)
+
+    @workflow.defn
+    class Waits:
+        @workflow.run
+        async def run(self) -> str:
+            try:
+                await workflow.execute_child_workflow(Slow, id="slow", **{option: 5})
+            except ChildWorkflowError as error:
+                return str(error)
+            return "in time"
+
+    async with TestEnvironment(workflows=[Slow, Waits]) as env:
+        assert (
+            await env.execute(Waits) == f"child workflow 'slow' (Slow) failed: WorkflowTimeoutError: {text}"
+        )

@@ -196,3 +196,28 @@ async def test_lists_and_descriptions_show_who_belongs_to_whom(capsys):
             page = WorkflowPage(await env.runtime.list_workflows(), None)
             ListPrinter(100, None, as_json=False).page(page)
             assert " parent " in capsys.readouterr().out
+
+
+async def test_a_child_that_was_given_up_by_the_code_that_waited_has_an_outcome_with_an_error():
+    @workflow.defn
+    class GivesUp:
+        @workflow.run
+        async def run(self) -> list[str]:
+            child = await workflow.start_child_workflow(Waits, id="kid")
+            try:
+                await asyncio.wait_for(child.result(), 1)
+            except TimeoutError:
+                pass
+            (outcome,) = await workflow.wait_for_children([child])
+            assert outcome.error is not None
+            return [outcome.status, outcome.error.status, str(outcome.error), str(outcome.error.__cause__)]
+
+    async with TestEnvironment(workflows=[GivesUp, Waits]) as env:
+        result = await env.execute(GivesUp)
+        run_id = (await env.ref("kid").describe()).run_id
+    assert result == [
+        "cancelled",
+        "cancelled",
+        "child workflow 'kid' (Waits) was cancelled: by the code that waited for it",
+        f"workflow 'kid' (run {run_id}) was cancelled: by the code that waited for it",
+    ]

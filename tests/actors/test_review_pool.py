@@ -382,3 +382,17 @@ def test_threads_of_two_runtimes_never_get_each_others_converter():
                 job.result()
     finally:
         sys.setswitchinterval(switch)
+
+
+@pytest.mark.parametrize("waits_first", [False, True])
+async def test_code_that_raises_generator_exit_has_failed_at_once(waits_first):
+    @activity.defn(retry_policy=RetryPolicy(maximum_attempts=2, initial_interval=0.001))
+    async def ends_oddly() -> int:
+        if waits_first:
+            await asyncio.sleep(0)
+        raise GeneratorExit("mine")
+
+    async with hosted(MemoryJournal(), Calls, activities=[ends_oddly]) as runtime:
+        with pytest.raises(WorkflowFailedError, match=r"failed after 2 attempts .*: GeneratorExit: mine"):
+            await runtime.execute(Calls, "ends_oddly")
+        assert runtime.activity_slots().running == 0

@@ -1,10 +1,14 @@
 """Which steps a saga's news keep from being checkpoints: all between what says it and the saga's block."""
 
+import asyncio
 from contextvars import ContextVar
 
+import pytest
 from support.steps import add, run_alike, steps_of
 
-from everact import ApplicationError, workflow
+from everact import ApplicationError, activity, workflow
+from everact.exceptions import WorkflowFailedError
+from everact.testing import TestEnvironment
 
 outermost: ContextVar = ContextVar("outermost")
 
@@ -43,3 +47,38 @@ async def test_a_step_deep_inside_tells_the_outermost_saga():
     result, history = await run_alike(Nested)
     assert result == ["undone"]
     assert steps_of(history) == [("within", "completed", False), ("around", "completed", False)]
+
+
+async def test_an_optional_step_of_the_class_that_failed_is_not_undone():
+    undone: list[str] = []
+
+    @activity.defn
+    async def take_back(what: str) -> None:
+        undone.append(what)
+
+    @workflow.defn
+    class Optional:
+        def __init__(self) -> None:
+            self.begun = 0
+
+        @workflow.run
+        async def run(self) -> None:
+            async with workflow.saga():
+                await self.give("a")
+                await self.give("")
+                await asyncio.gather(self.give("b"), self.give(""))  # these are no checkpoints
+                raise ApplicationError("late")
+
+        @workflow.step(compensate=take_back, optional=True)
+        async def give(self, what: str) -> str:
+            if not what:
+                raise ApplicationError("nothing to give")
+            return what
+
+    async with TestEnvironment(workflows=[Optional], activities=[take_back]) as env:
+        handle = await env.spawn(Optional)
+        with pytest.raises(WorkflowFailedError, match="late"):
+            await handle.result()
+        seen = await handle.describe()
+    assert undone == ["b", "a"]
+    assert [str(saga).rpartition(": ")[2] for saga in seen.sagas] == ["2 of 2 compensations done"]
