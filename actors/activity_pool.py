@@ -340,7 +340,6 @@ class ActivityPool:
     async def _run_async(self, attempt: Attempt) -> None:
         outcome: Payload | Failure | CompleteAsyncError
         current_activity.set(ActivityContext(attempt, self))
-        task = asyncio.current_task()
         try:
             fault_point("activity.start.before", self)
             self._marks.begin_on_loop(attempt)
@@ -365,7 +364,7 @@ class ActivityPool:
         except CompleteAsyncError:
             outcome = DETACHED
         except BaseException as error:
-            if isinstance(error, GeneratorExit) and asyncio.current_task() is not task:
+            if isinstance(error, GeneratorExit) and attempt.task not in (None, asyncio.current_task()):
                 raise  # not the code's own: whoever drops the task closes it
             outcome = attempt_failure(error, attempt, self.converter)
         finally:

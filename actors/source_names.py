@@ -132,6 +132,8 @@ def scope_of(node: Any, parent: Scope | None) -> Scope:
             case ast.ImportFrom():
                 for alias in each.names:
                     start = "." * each.level + (each.module or "")
+                    if alias.name == "*" and start == "everact":
+                        scope.names |= {"activity": "everact.activity", "workflow": "everact.workflow"}
                     scope.names[alias.asname or alias.name] = f"{start}.{alias.name}"
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 scope.names[each.name] = each

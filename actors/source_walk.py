@@ -133,7 +133,9 @@ def _holds_class(node: ast.AST) -> bool:
 
 def _decorators(node: Function | ast.ClassDef, scope: Scope) -> Iterator[str]:
     for each in node.decorator_list:
-        yield dotted(each.func if isinstance(each, ast.Call) else each, scope) or ""
+        # Its value, as of ``task`` in ``task = activity.defn(...)``.
+        value = (scope.single_value(each.id) if isinstance(each, ast.Name) else None) or each
+        yield dotted(value.func if isinstance(value, ast.Call) else value, scope) or ""
 
 
 def is_workflow(node: ast.ClassDef, scope: Scope) -> bool:

@@ -237,6 +237,19 @@ def test_activities_are_not_workflow_code():
     assert check_source(source, "x") == []
 
 
+@pytest.mark.parametrize(
+    ("names", "decorator"),
+    [
+        ("import time\nfrom everact import *\n", "activity.defn"),
+        ("import time\nfrom everact import activity, workflow\ntask = activity.defn(name='w')\n", "task"),
+    ],
+)
+def test_an_activity_is_one_by_whatever_name_its_decorator_goes(names, decorator):
+    extra = f"@{decorator}\ndef read(): time.sleep(1)"
+    assert codes("await workflow.execute_activity(read)", head=names, extra=extra) == []
+    assert codes("read()", head=names, extra="def read(): time.sleep(1)") == ["EV102"]
+
+
 def test_the_comment_lets_a_line_through():
     assert codes("return time.time()  # everact: allow") == []
     assert codes("return time.time()  # everact: allow, only shown") == []
