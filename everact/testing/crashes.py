@@ -215,8 +215,7 @@ class Lives:
     async def end(self) -> None:
         """The environment is left."""
         try:
-            if self._back is not None:
-                await self._back
+            await self.alive()
         finally:
             self._watch.__exit__(None, None, None)
             self._loop.set_exception_handler(self._outer)
@@ -264,6 +263,7 @@ class Lives:
 
     def die(self) -> None:
         """End this life here; the next one begins as soon as the loop gets to it."""
+        self._back = None  # of the life before, and over: who waits for it would never yield to the loop
         self._is_dead = True
         self._is_buried = False
         self._dead = self._shard()
