@@ -155,6 +155,21 @@ async def test_a_call_right_behind_a_second_death_on_another_thread_waits_for_th
         assert env.crashes == 2
 
 
+@pytest.mark.slow
+@pytest.mark.crash_everywhere
+async def test_a_restart_in_which_it_dies_ends_in_a_next_life_all_the_same():
+    done.clear()
+    async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
+        handles = [await env.spawn(Order, order) for order in ("tea", "pot")]
+        await env.restart()
+        for number in range(3):
+            await asyncio.gather(*(handle.signal(Order.approve, number) for handle in handles))
+            await env.restart()
+        for handle in handles:
+            assert (await handle.result())[1:] == ["0", "1", "2"]
+    assert len(done) == 2
+
+
 async def test_what_is_asked_of_a_dead_runtime_is_answered_in_its_next_life():
     with planned(Plan([Fault("message.ack.before", 1_000)])):
         async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
