@@ -310,7 +310,8 @@ class Lives:
         try:
             await self._restart
         except BaseException:
-            if not self._is_dead:
+            task = asyncio.current_task()
+            if not self._is_dead or (task is not None and task.cancelling()):
                 raise
         finally:
             self._restart = None
