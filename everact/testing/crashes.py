@@ -201,6 +201,7 @@ class Lives:
         self._is_dead = False
         self._death: asyncio.Future[None] = self._loop.create_future()
         self._back: asyncio.Task[None] | None = None
+        self._restart: asyncio.Task[None] | None = None
         self._watch = watched(self._passes)
         self._outer: Any = None
         self.crashes = 0
@@ -215,8 +216,7 @@ class Lives:
     async def end(self) -> None:
         """The environment is left."""
         try:
-            if self._back is not None:
-                await self._back
+            await self.alive()
         finally:
             self._watch.__exit__(None, None, None)
             self._loop.set_exception_handler(self._outer)
@@ -264,6 +264,7 @@ class Lives:
 
     def die(self) -> None:
         """End this life here; the next one begins as soon as the loop gets to it."""
+        self._back = None  # of the life before, and over: who waits for it would never yield to the loop
         self._is_dead = True
         self._is_buried = False
         self._dead = self._shard()
@@ -288,8 +289,12 @@ class Lives:
         self._back = self._loop.create_task(self._next_life(), name="everact-next-life")
 
     async def _next_life(self) -> None:
+        if self._restart is not None:  # it has died on the way; what a dead runtime waits for may never come
+            self._restart.cancel()
+            await asyncio.wait([self._restart])
         try:
-            await self._bury()
+            if self._shard() is not None:
+                await self._bury()
         finally:
             self._is_buried = True
             self._dead = None
@@ -297,6 +302,25 @@ class Lives:
         self.crashes += 1
         self._death = self._loop.create_future()
         self._is_dead = False
+
+    async def restart(self) -> None:
+        """End this life in order, and begin the next one; dying on the way is a crash, and also ends in a next life."""
+        await self.alive()
+        self._restart = self._loop.create_task(self._restarted(), name="everact-restart")
+        try:
+            await self._restart
+        except BaseException:
+            task = asyncio.current_task()
+            if not self._is_dead or (task is not None and task.cancelling()):
+                raise
+        finally:
+            self._restart = None
+        await self.alive()
+
+    async def _restarted(self) -> None:
+        await self._bury()
+        if not self._is_dead:
+            await self._come_back()
 
     # --- calls that outlive a life
 

@@ -263,8 +263,8 @@ class TestEnvironment(Mocking, Faults, AsyncBlock):
         Attempts that run are cut, and run again; code of workflows is replayed. Calls in flight get a
         RuntimeClosedError; handles go on with the new runtime. No time passes.
         """
-        await self._leave()
-        await self._come_back()
+        self._active_driver()
+        await self._lives.restart()
 
     async def _leave(self) -> None:
         await self._active_driver().stop()

@@ -31,6 +31,11 @@ class ActivityNotMockedError(EveractError):
         self.known = known
 
     def __str__(self) -> str:
+        if self.name in self.known:
+            return (
+                f"activity {self.name!r} was called before it was mocked, by a run that the journal had when the "
+                f"environment was opened: call env.mock_activity({self.name!r}, ...) before 'async with env:'"
+            )
         there = f". There are: {', '.join(map(repr, self.known))}" if self.known else ""
         return (
             f"activity {self.name!r} is neither registered nor mocked: pass it in activities=[...], or call "

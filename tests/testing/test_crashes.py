@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 
 import pytest
@@ -141,6 +142,32 @@ async def test_a_crash_where_the_test_says_so_and_fakes_stay():
             await handle.signal(Order.approve, number)
         assert await waiting == ["paid", "0", "1", "2"]
         assert charged.call_count == 2
+
+
+async def test_a_call_right_behind_a_second_death_on_another_thread_waits_for_the_third_life():
+    """The loop has not heard of that death yet; who waits for the next life lets it."""
+    async with TestEnvironment(workflows=[Order]) as env:
+        await env.crash()
+        writer = threading.Thread(target=env._lives.die)
+        writer.start()
+        writer.join()
+        await env._lives.alive()
+        assert env.crashes == 2
+
+
+@pytest.mark.slow
+@pytest.mark.crash_everywhere
+async def test_a_restart_in_which_it_dies_ends_in_a_next_life_all_the_same():
+    done.clear()
+    async with TestEnvironment(workflows=[Order], activities=[charge]) as env:
+        handles = [await env.spawn(Order, order) for order in ("tea", "pot")]
+        await env.restart()
+        for number in range(3):
+            await asyncio.gather(*(handle.signal(Order.approve, number) for handle in handles))
+            await env.restart()
+        for handle in handles:
+            assert (await handle.result())[1:] == ["0", "1", "2"]
+    assert len(done) == 2
 
 
 async def test_what_is_asked_of_a_dead_runtime_is_answered_in_its_next_life():

@@ -282,6 +282,31 @@ async def test_an_activity_that_is_neither_registered_nor_mocked_fails_the_test_
     )
 
 
+async def test_a_fake_that_comes_too_late_for_a_run_of_the_journal_is_told_when_to_be_made(tmp_path):
+    journal = tmp_path / "journal"
+    env = TestEnvironment(workflows=[Order], journal=journal, replay=False)
+    env.mock_activity(charge, returns="paid", delay=3600)
+    async with env:
+        await env.spawn(Order, "o-1", 5, id="order-1")
+        await env.sleep(1)
+
+    late = TestEnvironment(workflows=[Order], journal=journal, replay=False)
+    with pytest.raises(ActivityNotMockedError) as caught:
+        async with late:
+            late.mock_activity(charge, returns="paid")
+            await late.ref("order-1").result()
+    assert str(caught.value) == (
+        "activity 'charge' was called before it was mocked, by a run that the journal had when the environment was "
+        "opened: call env.mock_activity('charge', ...) before 'async with env:'"
+    )
+
+    early = TestEnvironment(workflows=[Order], journal=journal, replay=False)
+    early.mock_activity(charge, returns="paid")
+    early.mock_activity(ship)
+    async with early:
+        await early.ref("order-1").result()
+
+
 async def test_it_fails_at_the_end_when_nobody_waits():
     with pytest.raises(ActivityNotMockedError, match="activity 'charge'"):
         async with TestEnvironment(workflows=[Order]) as env:
