@@ -76,6 +76,13 @@ class ChildFuture(CommandFuture):
         self._awaited = True
 
 
+def child_error(child: ChildFuture, event: Any) -> Exception:
+    """What the parent's code gets for a child without a result; ``event`` as of ``child_failure``."""
+    start, converter = child.start, child._host._converter
+    failure = child_failure(event, start.workflow_id, start.run_id, start.workflow_type, converter)
+    return error_of(failure, converter)
+
+
 class ChildStart(CommandFuture):
     """The start of a child; its result is the handle."""
 
@@ -309,10 +316,7 @@ class Relations:
             if starting is not None and not starting.done():
                 starting.end_cancelled()
             return
-        start = child.start
-        converter = self.host._converter
-        failure = child_failure(event, start.workflow_id, start.run_id, start.workflow_type, converter)
-        error = error_of(failure, converter)
+        error = child_error(child, event)
         child.set_exception(error)
         child._log_traceback = False  # the failure is in the history
         if starting is not None and not starting.done():

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..journal import child_events as ce
-from ..journal.events import WorkflowStarted
 from ..journal.failures import Failure, class_names, one_line, shorten
 from ..journal.payloads import PayloadConverter
 from .call_errors import (
@@ -138,21 +137,6 @@ def run_error(failure: Failure) -> FailureError:
     if failure.kind == "child":
         return ChildWorkflowError(failure.message, workflow_id, run_id, workflow_type, status)
     return ExternalWorkflowError(failure.message, workflow_id, run_id)
-
-
-def given_up(start: WorkflowStarted) -> ChildWorkflowError:
-    """Why a child has no result for a parent whose own code was cancelled while it waited for it."""
-    workflow_id, run_id, workflow_type = start.workflow_id, start.run_id, start.workflow_type
-    reason = "by the code that waited for it"
-    error = ChildWorkflowError(
-        f"child workflow {workflow_id!r} ({workflow_type}) was cancelled: {reason}",
-        workflow_id,
-        run_id,
-        workflow_type,
-        "cancelled",
-    )
-    error.__cause__ = WorkflowCancelledError(workflow_id, run_id, reason)
-    return error
 
 
 def child_failure(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Literal
 
-from .child_commands import ChildFuture
-from .child_errors import ChildWorkflowError, given_up
+from ..journal import child_events as ce
+from .child_commands import ChildFuture, child_error
+from .child_errors import ChildWorkflowError
 from .children import ChildWorkflowHandle
 from .context import current_instance
 from .options import each_of, in_seconds, microseconds, positive_count
@@ -180,8 +181,10 @@ def _outcome(handle: ChildWorkflowHandle[Any, R]) -> ChildOutcome[R]:
     if not child.done():
         return ChildOutcome(handle.id, "running")
     if child.cancelled():
-        return ChildOutcome(handle.id, "cancelled", None, given_up(child.start))
-    error = child.exception()
+        event = ce.ChildCancelled(child.command, child.start.run_id, "by the code that waited for it")
+        error: BaseException | None = child_error(child, event)
+    else:
+        error = child.exception()
     if error is None:
         return ChildOutcome(handle.id, "completed", child.result())
     assert isinstance(error, ChildWorkflowError)

@@ -440,17 +440,13 @@ class WorkflowTimeoutError(FailureError, builtins.TimeoutError):
         return self.message
 
 
-def timeout_message(limit: str) -> str:
-    """What a ``WorkflowTimeoutError`` says; ``limit`` is such as ``run_timeout=60 s``."""
-    what = "the run" if limit.startswith("run_timeout") else "the workflow, all its runs together,"
-    return f"{what} took longer than {limit}"
-
-
 def with_limit_told(failure: Failure) -> Failure:
     """The same failure; that of a workflow's limit with its message, which is not stored."""
     if failure.type != WorkflowTimeoutError.__name__ or failure.message:
         return failure
-    return msgspec.structs.replace(failure, message=timeout_message(failure.retry_state))
+    limit = failure.retry_state  # such as run_timeout=60 s
+    what = "the run" if limit.startswith("run_timeout") else "the workflow, all its runs together,"
+    return msgspec.structs.replace(failure, message=f"{what} took longer than {limit}")
 
 
 class AttemptLostError(FailureError):

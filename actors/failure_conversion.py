@@ -40,7 +40,7 @@ from .errors import (
     NondeterminismError,
     SagaCompensationError,
     WorkflowTimeoutError,
-    timeout_message,
+    with_limit_told,
 )
 from .options import microseconds
 
@@ -261,8 +261,8 @@ def error_of(failure: Failure, converter: PayloadConverter) -> Exception:
     elif failure.kind == "timeout" and failure.source is not None:
         error = ActivityTimeoutError(failure.message, failure.retry_state or "start_to_close_timeout")
     elif failure.kind == "timeout" and failure.type == WorkflowTimeoutError.__name__:
-        limit = failure.retry_state
-        error = WorkflowTimeoutError(failure.message or timeout_message(limit), limit.partition("=")[0])
+        option = failure.retry_state.partition("=")[0]
+        error = WorkflowTimeoutError(with_limit_told(failure).message, option)
     elif failure.kind == "lost" and failure.source is not None:
         error = AttemptLostError(failure.message)
     elif failure.kind == "cancelled" and failure.source is not None:
