@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..actors.descriptions import History, HistoryEvent
+from ..actors.errors import with_limit_told
 from ..journal import child_events as ch
 from ..journal import events as ev
 from ..journal import saga_events as sg
@@ -339,7 +340,7 @@ def _ends(outcome: str, detail: Callable[[Any], str] = lambda _event: "") -> Cal
 
 
 def _failure(event: Any) -> str:
-    return one_line(event.failure)
+    return one_line(with_limit_told(event.failure))
 
 
 def _refusal(event: Any) -> str:

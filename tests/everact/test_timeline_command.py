@@ -10,9 +10,11 @@ from support.debugged_workflows import Bill, charge, refuse
 from support.histories import FOLDER
 from support.histories import read as stored
 
-from everact import Runtime
+from everact import Runtime, workflow
 from everact.actors.descriptions import History
+from everact.exceptions import WorkflowFailedError
 from everact.history_files import find_run, read_histories
+from everact.testing import TestEnvironment
 from everact.timeline.html import html_of
 from everact.timeline.mermaid import mermaid_of
 from everact.timeline.model import CANCELLED, DONE, FAILED, LEFT, OPEN, timeline_of
@@ -73,6 +75,28 @@ def test_children_and_messages_to_other_runs():
     assert spans(seen, "child")
     assert spans(seen, "signal sent")
     assert {outcome for _, outcome, _ in spans(seen, "child")} >= {DONE, FAILED}
+
+
+async def test_a_child_that_took_too_long_is_shown_with_its_limit():
+    @workflow.defn
+    class Slow:
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.sleep(60)
+
+    @workflow.defn
+    class Waits:
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.execute_child_workflow(Slow, run_timeout=5)
+
+    async with TestEnvironment(workflows=[Slow, Waits]) as env:
+        handle = await env.spawn(Waits)
+        with pytest.raises(WorkflowFailedError):
+            await handle.result()
+        seen = timeline_of(await handle.fetch_history())
+    (child,) = [span for span in seen.spans if span.kind == "child"]
+    assert child.detail == "WorkflowTimeoutError: the run took longer than run_timeout=5 s"
 
 
 def test_what_an_ended_run_leaves_is_left_and_what_an_open_run_waits_for_is_open():
