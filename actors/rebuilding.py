@@ -36,6 +36,11 @@ class Rebuilding:
         self.is_running = False
         self._handle: Cancellable | None = None
 
+    @property
+    def is_pausing(self) -> bool:
+        """It waits before it tries again."""
+        return self._handle is not None and not self.is_running
+
     def commit_failed(self, error: BaseException) -> None:
         """Throw away everything that may not be on disk, and begin again from the journal.
 

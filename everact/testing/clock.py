@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
@@ -109,9 +110,14 @@ class VirtualCall:
 
 
 class VirtualLater:
-    """Calls by virtual time: they come when the environment has moved its clock to them; see ``Timing.later``."""
+    """Calls by virtual time: they come when the environment has moved its clock to them; see ``Timing.later``.
+
+    Attributes:
+        stir: Called when there is one more.
+    """
 
     def __init__(self, clock: VirtualClock) -> None:
+        self.stir: Callable[[], object] = _nothing
         self._clock = clock
         self._heap: list[tuple[float, int, VirtualCall]] = []
         self._order = count()
@@ -120,6 +126,7 @@ class VirtualLater:
         """Call ``callback(*args)`` once that many seconds have passed."""
         call = VirtualCall(self.time() + max(0.0, delay), callback, args)
         heappush(self._heap, (call.when(), next(self._order), call))
+        self.stir()
         return call
 
     def time(self) -> float:
@@ -134,13 +141,21 @@ class VirtualLater:
         return self._heap[0][0] if self._heap else None
 
     def check(self) -> None:
-        """Make the calls that are due."""
+        """Make the calls that are due; one that raises, as where the environment dies, leaves the others due."""
         now = self.time()
-        due = []
+        due = deque[tuple[float, int, VirtualCall]]()
         while self._heap and self._heap[0][0] <= now:
-            due.append(heappop(self._heap)[2])
-        for call in due:
-            call.run()
+            due.append(heappop(self._heap))
+        try:
+            while due:
+                due.popleft()[2].run()
+        finally:
+            for left in due:
+                heappush(self._heap, left)
+
+
+def _nothing() -> None:
+    pass
 
 
 class VirtualLooks:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..actors.errors import RuntimeClosedError
 from ..actors.shard import Shard
@@ -23,6 +23,9 @@ from ..actors.workflow_actor import WorkflowActor
 from ..journal.errors import CommitUnknownError
 from ..journal.fault_points import FAULT_POINTS, watched
 from ..journal.writer import settle
+
+if TYPE_CHECKING:
+    from .driver import TimeDriver
 
 T = TypeVar("T")
 
@@ -178,7 +181,7 @@ class Lives:
         shard: Callable[[], Shard | None],
         bury: Callable[[], Awaitable[None]],
         come_back: Callable[[], Awaitable[None]],
-        pause: Callable[[float], Awaitable[None]],
+        time: TimeDriver,
         plan: Plan,
     ) -> None:
         """Begin.
@@ -187,13 +190,13 @@ class Lives:
             shard: Of the present life.
             bury: Leaves the dead runtime.
             come_back: Opens another one.
-            pause: Waits by the environment's clock.
+            time: The environment's.
             plan: What goes wrong.
         """
         self._shard = shard
         self._bury = bury
         self._come_back = come_back
-        self._pause = pause
+        self._time = time
         self._is_buried = True
         self._dead: Shard | None = None
         self._loop = asyncio.get_running_loop()
@@ -329,11 +332,12 @@ class Lives:
         while True:
             life = self.crashes
             try:
-                return await (self._unless_dead(call) if self.plan.is_expected else call())
+                with self._time.asked():
+                    return await (self._unless_dead(call) if self.plan.is_expected else call())
             except CommitUnknownError:
                 if not self.plan.is_expected:
                     raise
-                await self._pause(PAUSE)  # the runtime does not take it before its next try
+                await self._time.sleep(PAUSE)  # the runtime does not take it before its next try
             except BaseException:
                 task = asyncio.current_task()
                 if (life == self.crashes and not self._is_dead) or (task is not None and task.cancelling()):
@@ -343,7 +347,7 @@ class Lives:
     async def send(self, call: Callable[[], Awaitable[T]]) -> T:
         """Send a message, through crashes; perhaps later, perhaps twice."""
         if (late := self.plan.passed("message.delayed")) is not None:
-            await self._pause(late.delay)
+            await self._time.sleep(late.delay)
         answer = await self.through(call)
         if self.plan.passed("message.repeated"):
             await self.through(call)

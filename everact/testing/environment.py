@@ -192,7 +192,7 @@ class TestEnvironment(Mocking, Faults, AsyncBlock):
             patience=self._patience,
             max_scheduled_runs=self._max_scheduled_runs,
         )
-        self._lives = Lives(self._shard, self._leave, self._come_back, self.sleep, plan)
+        self._lives = Lives(self._shard, self._leave, self._come_back, self._driver, plan)
         self._calls = WaitingMessenger(self._driver, self._lives)
         try:
             await self._open()

@@ -31,6 +31,7 @@ class Faults:
         flight go on in the next life. No time passes.
         """
         self._active_driver()
+        await self._lives.alive()  # it may have died by itself just now
         self._lives.die()
         await self._lives.alive()
 

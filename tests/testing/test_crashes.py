@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from everact import activity, workflow
 from everact.testing import CRASH_POINTS, TestEnvironment
-from everact.testing.crashes import Fault, Plan, planned
+from everact.testing.clock import VirtualClock, VirtualLater
+from everact.testing.crashes import Fault, Plan, SimulatedCrashError, planned
 
 done: list[str] = []
 
@@ -142,6 +144,16 @@ async def test_a_crash_where_the_test_says_so_and_fakes_stay():
             await handle.signal(Order.approve, number)
         assert await waiting == ["paid", "0", "1", "2"]
         assert charged.call_count == 2
+
+
+async def test_a_crash_right_behind_another_one_is_one_more():
+    """Two lives at once would have two drivers of time, and each would give up what the other one lets go on."""
+    async with TestEnvironment(workflows=[Order]) as env:
+        env._lives.die()
+        await env.crash()
+        assert env.crashes == 2
+        drivers = [task for task in asyncio.all_tasks() if task.get_name() == "everact-virtual-time"]
+        assert len(drivers) == 1
 
 
 async def test_a_call_right_behind_a_second_death_on_another_thread_waits_for_the_third_life():
@@ -406,6 +418,44 @@ async def test_commits_that_fail_lose_nothing_and_apply_nothing_twice(written):
             assert await handle.execute_update(Order.note, "hot") == 1
             assert await handle.result() == ["paid tea", "0", "1", "2", "hot"]
         assert len(done) == 1
+
+
+async def test_a_message_sent_in_the_pause_after_failed_commits_does_not_wait_for_ever():
+    """Only time ends that pause, and nobody else waits for any."""
+    async with TestEnvironment(workflows=[Order]) as env:
+        paid = asyncio.Event()
+
+        async def pays(order):
+            await paid.wait()
+            return f"paid {order}"
+
+        env.mock_activity(charge, side_effect=pays)
+        handle = await env.spawn(Order, "tea")
+        env.fail_commit(count=1)
+        env.fail_commit(count=2)
+        paid.set()
+        while not env.runtime._shard.rebuilding.is_pausing:
+            await asyncio.sleep(0)
+        for number in range(3):
+            await asyncio.wait_for(handle.signal(Order.approve, number), 20)
+        assert await handle.result() == ["paid tea", "0", "1", "2"]
+
+
+def test_a_timer_at_which_the_environment_dies_leaves_the_others_of_that_moment_due():
+    clock, passed = VirtualClock(), []
+    later = VirtualLater(clock)
+
+    def dies():
+        raise SimulatedCrashError("here")
+
+    for callback in (partial(passed.append, 1), dies, partial(passed.append, 2), partial(passed.append, 3)):
+        later.call_later(1, callback)
+    clock.move(1_000_000)
+    with pytest.raises(SimulatedCrashError):
+        later.check()
+    assert passed == [1]
+    later.check()
+    assert passed == [1, 2, 3]
 
 
 async def test_a_commit_fails_once_and_all_of_them_where_many_are_told_to():
